@@ -1,0 +1,154 @@
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/throughline/throughline/proto/openapi"
+)
+
+func load(t *testing.T) *openapi3.T {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(openapi.YAML)
+	if err != nil {
+		t.Fatalf("loading the committed document: %v", err)
+	}
+	return doc
+}
+
+func TestDocumentIsValid(t *testing.T) {
+	t.Parallel()
+	// Validation covers the examples: each must match the schema that it stands beside.
+	if err := load(t).Validate(t.Context()); err != nil {
+		t.Errorf("validating the committed document: %v", err)
+	}
+}
+
+func TestDocumentOperations(t *testing.T) {
+	t.Parallel()
+	doc := load(t)
+	tests := []struct {
+		method, path string
+		key          bool
+		statuses     []string
+	}{
+		{"POST", "/v1/orders", true, []string{"201", "400", "401", "409", "413", "415", "422", "431", "500", "503", "504"}},
+		{"GET", "/v1/orders", false, []string{"200", "400", "401", "431", "500", "503", "504"}},
+		{"GET", "/v1/orders/{order_id}", false, []string{"200", "400", "401", "404", "431", "500", "503", "504"}},
+		{"POST", "/v1/orders/{order_id}/cancel", true, []string{"200", "400", "401", "404", "409", "413", "415", "422", "431", "500", "503", "504"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.method+" "+tt.path, func(t *testing.T) {
+			t.Parallel()
+			item := doc.Paths.Value(tt.path)
+			if item == nil || item.GetOperation(tt.method) == nil {
+				t.Fatalf("the document has no %s %s", tt.method, tt.path)
+			}
+			op := item.GetOperation(tt.method)
+			key := op.Parameters.GetByInAndName("header", "Idempotency-Key")
+			if got := key != nil && key.Required; got != tt.key {
+				t.Errorf("requires Idempotency-Key: got %t, want %t", got, tt.key)
+			}
+			responses := op.Responses.Map()
+			if got := slices.Sorted(maps.Keys(responses)); !slices.Equal(got, tt.statuses) {
+				t.Errorf("statuses: got %v, want %v", got, tt.statuses)
+			}
+			for status, r := range responses {
+				want := "application/json"
+				if status[0] != '2' {
+					want = "application/problem+json"
+				}
+				if r.Value.Content[want] == nil {
+					t.Errorf("status %s: no content of type %s", status, want)
+				}
+			}
+		})
+	}
+}
+
+func TestDocumentUsesOurJSONForm(t *testing.T) {
+	t.Parallel()
+	schemas := load(t).Components.Schemas
+	total := schemas["Order"].Value.Properties["total"].Value
+	if !total.Type.Is("integer") || total.Max == nil || *total.Max != maxInteger {
+		t.Errorf("Order.total: got type %v, maximum %v, want an integer up to %d", total.Type, total.Max, int64(maxInteger))
+	}
+	got := schemas["OrderStatus"].Value.Enum
+	want := []any{"PENDING", "CONFIRMED", "COMPENSATING", "FAILED", "CANCELLED", "NEEDS_ATTENTION"}
+	if !slices.Equal(got, want) {
+		t.Errorf("OrderStatus: got %v, want %v", got, want)
+	}
+}
+
+func TestCompleteIsDeterministic(t *testing.T) {
+	t.Parallel()
+	first, err := complete(sample(t, slices.Sorted(maps.Keys(operations))))
+	if err != nil {
+		t.Fatalf("completing: %v", err)
+	}
+	for range 20 {
+		again, err := complete(sample(t, slices.Sorted(maps.Keys(operations))))
+		if err != nil {
+			t.Fatalf("completing again: %v", err)
+		}
+		if again != first {
+			t.Fatalf("the same input gave another document:\n%s\nand before:\n%s", again, first)
+		}
+	}
+}
+
+func TestCompleteRefusesWhatTheTablesDoNotKnow(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		methods []string
+		want    string
+	}{
+		{"a new method", []string{"CancelOrder", "CreateOrder", "GetOrder", "ListOrders", "ShredOrder"}, "ShredOrder"},
+		{"a method that is gone", []string{"CancelOrder", "CreateOrder", "ListOrders"}, "GetOrder"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := complete(sample(t, tt.methods))
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got error %v, want one that names %s", err, tt.want)
+			}
+		})
+	}
+}
+
+// sample is a document as protoc-gen-openapiv3 writes it, with the given methods.
+func sample(t *testing.T, methods []string) []byte {
+	t.Helper()
+	fields := func(names ...string) object {
+		p := object{}
+		for _, n := range names {
+			p[n] = object{"type": "string"}
+		}
+		return object{"type": "object", "properties": p}
+	}
+	body := fields("currency", "lines", "ship_to", "payment_method", "reason")
+	paths := object{}
+	for _, m := range methods {
+		op := object{"operationId": "OrderService_" + m, "summary": m, "responses": object{"200": object{}}}
+		if operations[m].key {
+			op["requestBody"] = object{"content": object{"application/json": object{"schema": body}}}
+		}
+		paths["/"+m] = object{"post": op}
+	}
+	b, err := json.Marshal(object{"paths": paths, "components": object{"schemas": object{
+		"throughline.order.v1.Line":               fields("sku", "quantity", "unit_price"),
+		"throughline.order.v1.Address":            fields("name", "line1", "city", "country"),
+		"throughline.order.v1.Order":              fields("order_id", "status", "currency", "total", "lines", "created_at", "updated_at"),
+		"throughline.order.v1.ListOrdersResponse": fields("orders"),
+	}}})
+	if err != nil {
+		t.Fatalf("encoding the sample: %v", err)
+	}
+	return b
+}

@@ -1,0 +1,23 @@
+//go:build !faultpoints
+
+package fault
+
+import "fmt"
+
+// Enabled reports whether this binary was built with fault points.
+const Enabled = false
+
+// Point marks a passage. Here it does nothing and costs nothing.
+func Point(name string) {}
+
+// Err marks a passage that a test may turn into an error. Here it returns nil.
+func Err(name string) error { return nil }
+
+// Check returns [ErrNotCompiled] if environ (in the form of os.Environ) asks for
+// fault points. Call it first at start-up and end on an error.
+func Check(environ []string) error {
+	if v := value(environ); v != "" {
+		return fmt.Errorf("%s=%s: %w", EnvVar, v, ErrNotCompiled)
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package telemetry
+
+import (
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+)
+
+// Attributes of our own, on spans. Those of an order are on every span of it.
+const (
+	OrderID        = attribute.Key("throughline.order_id")
+	IdempotencyKey = attribute.Key("throughline.idempotency_key")
+	ClientID       = attribute.Key("throughline.client_id")
+	Step           = attribute.Key("throughline.step")
+	StepKey        = attribute.Key("throughline.step_key")
+	Saga           = attribute.Key("throughline.saga")
+	SagaState      = attribute.Key("throughline.saga_state")
+	Outcome        = attribute.Key("throughline.outcome")
+	Reason         = attribute.Key("throughline.reason")
+	Attempt        = attribute.Key("throughline.attempt")
+	Replayed       = attribute.Key("throughline.replayed")
+	Duplicate      = attribute.Key("throughline.duplicate")
+	OutboxWaitMS   = attribute.Key("throughline.outbox_wait_ms")
+	Provider       = attribute.Key("throughline.provider")
+)
+
+// Attributes of the messaging semantic conventions, v1.43.0, that we set.
+const (
+	MessagingSystem          = semconv.MessagingSystemKey
+	MessagingDestination     = semconv.MessagingDestinationNameKey
+	MessagingSubscription    = semconv.MessagingDestinationSubscriptionNameKey
+	MessagingConsumerGroup   = semconv.MessagingConsumerGroupNameKey
+	MessagingMessageID       = semconv.MessagingMessageIDKey
+	MessagingOperationName   = semconv.MessagingOperationNameKey
+	MessagingOperationType   = semconv.MessagingOperationTypeKey
+	MessagingBatchCount      = semconv.MessagingBatchMessageCountKey
+	MessagingMessageBodySize = semconv.MessagingMessageBodySizeKey
+)
+
+// Values of messaging attributes. The conventions have none for NATS as a system.
+const (
+	SystemNATS       = "nats"
+	OperationSend    = "send"
+	OperationProcess = "process"
+	OperationReceive = "receive"
+)
+
+// Keys of log records. One thing has one key everywhere.
+const (
+	LogService        = "service"
+	LogInstance       = "instance"
+	LogTraceID        = "trace_id"
+	LogSpanID         = "span_id"
+	LogError          = "error"
+	LogOrderID        = "order_id"
+	LogIdempotencyKey = "idempotency_key" // always as Masked
+	LogClientID       = "client_id"
+	LogSaga           = "saga"
+	LogState          = "state"
+	LogStep           = "step"
+	LogStepKey        = "step_key"
+	LogMessageID      = "message_id"
+	LogMessageType    = "message_type"
+	LogSubject        = "subject"
+	LogStream         = "stream"
+	LogConsumer       = "consumer"
+	LogOutcome        = "outcome"
+	LogReason         = "reason"
+	LogAttempt        = "attempt"
+	LogCount          = "count"
+	LogDuration       = "duration"
+	LogDelay          = "delay"
+	LogAddr           = "addr"
+	LogComponent      = "component"
+	LogProvider       = "provider"
+	LogMethod         = "method"
+	LogPath           = "path"
+	LogStatus         = "status"
+)
+
+// Names of the headers (HTTP, messages) and metadata (gRPC) that carry a trace.
+const (
+	HeaderTraceParent = "traceparent"
+	HeaderTraceState  = "tracestate"
+)

@@ -1,0 +1,55 @@
+package telemetry
+
+import (
+	"net/http"
+
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/stats"
+)
+
+// ServerHandler returns the stats handler of a gRPC server: spans under the
+// caller's trace, and metrics. For grpc.StatsHandler.
+func (t *Telemetry) ServerHandler() stats.Handler {
+	return otelgrpc.NewServerHandler(t.grpcOptions()...)
+}
+
+// ClientHandler returns the stats handler of a gRPC client: spans, metrics, and
+// the trace context in the outgoing metadata. For grpc.WithStatsHandler.
+func (t *Telemetry) ClientHandler() stats.Handler {
+	return otelgrpc.NewClientHandler(t.grpcOptions()...)
+}
+
+func (t *Telemetry) grpcOptions() []otelgrpc.Option {
+	return []otelgrpc.Option{
+		otelgrpc.WithTracerProvider(t.tracers),
+		otelgrpc.WithMeterProvider(t.meters),
+		otelgrpc.WithPropagators(Propagator{}),
+	}
+}
+
+// ServerMiddleware makes the spans and metrics of an HTTP server, under the
+// caller's trace if it sent one. The spans are named after the route's pattern once next, a
+// http.ServeMux, has found it.
+func (t *Telemetry) ServerMiddleware(next http.Handler) http.Handler {
+	return otelhttp.NewHandler(next, "http",
+		otelhttp.WithTracerProvider(t.tracers),
+		otelhttp.WithMeterProvider(t.meters),
+		otelhttp.WithPropagators(Propagator{}),
+	)
+}
+
+// ClientTransport makes client spans and metrics of the calls to an outside
+// provider. It adds no header: neither trace context nor baggage leaves us. A
+// nil base is http.DefaultTransport.
+func (t *Telemetry) ClientTransport(base http.RoundTripper, provider string) http.RoundTripper {
+	return otelhttp.NewTransport(base,
+		otelhttp.WithTracerProvider(t.tracers),
+		otelhttp.WithMeterProvider(t.meters),
+		otelhttp.WithPropagators(propagation.NewCompositeTextMapPropagator()), // none at all
+		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return provider + " " + r.Method }),
+		otelhttp.WithSpanOptions(trace.WithAttributes(Provider.String(provider))),
+	)
+}

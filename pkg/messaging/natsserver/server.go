@@ -1,0 +1,149 @@
+package natsserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+var (
+	// ErrPortTaken says that the port asked for is in use.
+	ErrPortTaken = errors.New("port is taken")
+
+	// ErrNotReady says that the server did not accept connections in time.
+	ErrNotReady = errors.New("NATS server did not become ready") //nolint:staticcheck // a proper name
+)
+
+// DefaultSyncInterval is how often JetStream flushes to disk by default. Publishing is almost as fast as with the
+// server's own default of two minutes, and what a power failure can take back is bounded by a quarter of a second.
+const DefaultSyncInterval = 250 * time.Millisecond
+
+// readyTimeout bounds the start, most of which is reading the streams in StoreDir.
+const readyTimeout = 30 * time.Second
+
+// Config says where and how the server runs. Only StoreDir is required.
+type Config struct {
+	// Host is the address to listen on; empty means 127.0.0.1.
+	Host string
+
+	// Port is the port to listen on; 0 takes a free one.
+	Port int
+
+	// StoreDir keeps the streams. One server at a time may use it.
+	StoreDir string
+
+	// SyncInterval is how often written messages are flushed to disk; 0 means [DefaultSyncInterval].
+	SyncInterval time.Duration
+
+	// MaxPayload bounds a message in bytes; 0 means the server's default of 1 MiB.
+	MaxPayload int32
+
+	// ServerName is shown in monitoring; by default the server invents one at each start.
+	ServerName string
+
+	// Logger receives what the server logs at warning level and above, and at info level what it says about itself;
+	// nil discards it.
+	Logger *slog.Logger
+}
+
+// Server is a running server.
+type Server struct {
+	cfg Config // with the port that was taken
+	srv *server.Server
+}
+
+// Start runs the server and returns once it accepts connections and JetStream is ready. The error wraps [ErrPortTaken]
+// and names the address when the port is in use. The caller calls [Server.Shutdown].
+func Start(cfg Config) (*Server, error) {
+	if cfg.StoreDir == "" {
+		return nil, errors.New("starting NATS: no store folder given")
+	}
+	if cfg.Host == "" {
+		cfg.Host = "127.0.0.1"
+	}
+	if cfg.SyncInterval == 0 {
+		cfg.SyncInterval = DefaultSyncInterval
+	}
+	// The server itself only logs that it cannot listen, and then never becomes ready.
+	port, err := probePort(cfg.Host, cfg.Port)
+	if err != nil {
+		return nil, fmt.Errorf("starting NATS: %w", err)
+	}
+	srv, err := server.NewServer(&server.Options{
+		ServerName:   cfg.ServerName,
+		Host:         cfg.Host,
+		Port:         port,
+		JetStream:    true,
+		StoreDir:     cfg.StoreDir,
+		SyncInterval: cfg.SyncInterval,
+		MaxPayload:   cfg.MaxPayload,
+		NoSigs:       true,
+		NoLog:        cfg.Logger == nil,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("starting NATS: %w", err)
+	}
+	log := &logAdapter{logger: cfg.Logger}
+	if cfg.Logger != nil {
+		srv.SetLogger(log, false, false)
+	}
+	go srv.Start()
+	s := &Server{cfg: cfg, srv: srv}
+	if !srv.ReadyForConnections(readyTimeout) {
+		s.Shutdown()
+		return nil, fmt.Errorf("starting NATS on %s: %w in %s%s", address(cfg.Host, port), ErrNotReady, readyTimeout, log.lastFatal())
+	}
+	addr, ok := srv.Addr().(*net.TCPAddr)
+	if !ok {
+		s.Shutdown()
+		return nil, fmt.Errorf("starting NATS: %w: it listens on %v", ErrNotReady, srv.Addr())
+	}
+	s.cfg.Port = addr.Port
+	if !srv.JetStreamEnabled() {
+		s.Shutdown()
+		return nil, fmt.Errorf("starting NATS: %w: JetStream could not use %s%s", ErrNotReady, cfg.StoreDir, log.lastFatal())
+	}
+	return s, nil
+}
+
+// URL returns the address for clients.
+func (s *Server) URL() string { return "nats://" + address(s.cfg.Host, s.cfg.Port) }
+
+// Config returns the configuration with the port that the server has taken, so that another one can be started in its
+// place.
+func (s *Server) Config() Config { return s.cfg }
+
+// Shutdown stops the server and waits until it has: connections are closed and streams are on disk. It may be called
+// twice.
+func (s *Server) Shutdown() {
+	s.srv.Shutdown()
+	s.srv.WaitForShutdown()
+}
+
+// probePort returns the port to give to the server: the one wanted, when it is free, or the one that means "any".
+func probePort(host string, port int) (int, error) {
+	if port == 0 {
+		return server.RANDOM_PORT, nil
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(context.Background(), "tcp", address(host, port))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return 0, fmt.Errorf("%w: %s", ErrPortTaken, address(host, port))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("listening on %s: %w", address(host, port), err)
+	}
+	if err := l.Close(); err != nil {
+		return 0, fmt.Errorf("probing %s: %w", address(host, port), err)
+	}
+	return port, nil
+}
+
+func address(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }

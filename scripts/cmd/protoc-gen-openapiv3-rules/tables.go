@@ -85,10 +85,14 @@ var limits = []struct {
 	{"Line.unit_price", object{"minimum": 0}},
 	{"Address", object{"required": []any{"name", "line1", "city", "country"}}},
 	{"Address.country", object{"pattern": "^[A-Z]{2}$"}},
-	{"Order", object{"required": []any{"order_id", "status", "currency", "total", "lines", "created_at", "updated_at"}}},
+	// In answers every member is there, with its zero value when it is unset, so that a client sees one shape.
+	{"Order", object{"required": []any{
+		"order_id", "status", "currency", "total", "lines", "ship_to", "payment_method", "note", "metadata",
+		"failure_reason", "idempotency_key", "created_at", "updated_at",
+	}}},
 	{"Order.order_id", object{"format": "uuid"}},
 	{"Order.total", object{"minimum": 0}},
-	{"ListOrdersResponse", object{"required": []any{"orders"}}},
+	{"ListOrdersResponse", object{"required": []any{"orders", "next_page_token"}}},
 }
 
 // addComponents adds what the operations refer to.

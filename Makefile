@@ -1,0 +1,146 @@
+# Throughline. It needs Go and make; everything else is fetched, found or installed by what is called here.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# A repository that git refuses to read (a clone of another user, say) must build all the same.
+export GOFLAGS ?= -buildvcs=false
+
+MODULES := pkg proto services scripts
+PACKAGES := $(MODULES:%=./%/...)
+
+# One test binary may start a whole system, several times over, on a slow machine.
+TESTFLAGS ?= -timeout=20m
+FUZZTIME ?= 10s
+BENCH ?= .
+BENCHCOUNT ?= 5
+ARGS ?=
+
+# Not a tool line of a module: its dependencies would raise versions for everybody in the workspace.
+GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+# with-postgres runs a command beside one throw-away Postgres cluster, installing Postgres where it is missing, and ends
+# with the command's status. Built first, so that nothing is printed after the command's own last line.
+WITH_POSTGRES := .bin/pgtest-run
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##@ Run
+
+.PHONY: demo
+demo: .bin/throughline ## play orders that go right and wrong on a fresh system, and check the money
+	@exec .bin/throughline demo $(ARGS)
+
+.PHONY: up
+up: .bin/throughline ## run everything on this machine until Ctrl-C; options in ARGS="--http 127.0.0.1:9000"
+	@exec .bin/throughline up $(ARGS)
+
+.PHONY: build
+build: ## build all programs into .bin
+	@echo "==> building all programs (minutes the first time)"
+	@mkdir -p .bin
+	@go build -o .bin/ ./services/...
+
+##@ Test
+
+.PHONY: test
+test: $(WITH_POSTGRES) ## run all tests of all modules on a real Postgres and a real JetStream
+	@echo "==> building and running all tests (minutes the first time)"
+	@$(WITH_POSTGRES) go test $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: test-race
+test-race: $(WITH_POSTGRES) c-compiler ## run the tests of pkg and services under the race detector
+	@echo "==> building and running the tests of pkg and services with the race detector"
+	@$(WITH_POSTGRES) go test -race $(TESTFLAGS) ./pkg/... ./services/...
+
+.PHONY: fuzz
+fuzz: ## fuzz every decoder for FUZZTIME each
+	@grep -rHoE '^func Fuzz\w+' --include='*_test.go' $(MODULES) | while IFS=: read -r file func; do \
+		echo "==> $${func#func } in $${file%/*}"; \
+		go test -run '^$$' -fuzz "^$${func#func }$$" -fuzztime $(FUZZTIME) "./$${file%/*}" </dev/null; \
+	done
+
+.PHONY: bench
+bench: $(WITH_POSTGRES) ## run the Go benchmarks BENCHCOUNT times and sum them up; BENCH selects
+	@$(WITH_POSTGRES) go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(BENCHCOUNT) $(TESTFLAGS) $(PACKAGES) | tee .bin/bench.txt
+	@go tool benchstat .bin/bench.txt
+
+##@ Check
+
+.PHONY: lint
+lint: ## format, vet, golangci-lint, and the protos' style
+	@echo "==> gofmt"
+	@files=$$(gofmt -l $(MODULES)); [ -z "$$files" ] || { printf 'run make fmt; not formatted:\n%s\n' "$$files"; exit 1; }
+	@echo "==> go vet"
+	@go vet $(PACKAGES)
+	@echo "==> buf (minutes to build the first time)"
+	@go tool buf lint
+	@go tool buf format --diff --exit-code
+	@echo "==> golangci-lint (minutes to build the first time)"
+	@for m in $(MODULES); do echo "    $$m"; (cd $$m && $(GOLANGCI) run ./...); done
+
+.PHONY: fmt
+fmt: ## format Go and protos
+	@gofmt -w $(MODULES)
+	@go tool buf format --write
+
+.PHONY: generate
+generate: ## write the code and the OpenAPI document that come from the protos
+	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
+	$(call generate-into,"$$tmp"); \
+	rm -rf proto/gen; \
+	cp -R "$$tmp"/proto/. proto/
+
+.PHONY: check
+check: lint check-generated check-breaking check-modules check-release ## lint, and what CI checks beside the tests
+
+.PHONY: check-generated
+check-generated: ## compare the committed generated code with what the protos give
+	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
+	$(call generate-into,"$$tmp"); \
+	cp proto/openapi/*.go "$$tmp"/proto/openapi/; \
+	for d in gen openapi; do diff -r "$$tmp"/proto/$$d proto/$$d || { echo "proto/$$d is not what the protos give: run make generate"; exit 1; }; done
+
+# Both go through a folder of their own: a generator that fails halfway leaves the tree as it was, and a file that no
+# proto gives any more is found.
+define generate-into
+	echo "==> generating from the protos (minutes to build the generators the first time)"; \
+	go tool buf generate --template proto/buf.gen.yaml -o $(1)
+endef
+
+# What was released is a promise; before the first release, the commit before is. A clone may hold neither.
+.PHONY: check-breaking
+check-breaking: ## look for breaking changes of the protos since the last tag, or else the commit before
+	@base=$$(git describe --tags --abbrev=0 2>/dev/null || git rev-parse --quiet --verify 'HEAD~1^{commit}' || true); \
+	if [ -z "$$base" ]; then echo "==> buf breaking: this clone has no earlier commit to compare with"; exit 0; fi; \
+	echo "==> buf breaking against $$base"; \
+	tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
+	git archive "$$base" buf.yaml proto | tar -x -C "$$tmp"; \
+	go tool buf breaking --against "$$tmp"
+
+# Outsiders get pkg and proto without the workspace, so they must build, and be tidy, without it.
+.PHONY: check-modules
+check-modules: ## build pkg and proto without the workspace, and compare every go.mod with the imports
+	@for m in pkg proto; do echo "==> building $$m without the workspace"; (cd $$m && GOWORK=off go vet ./...); done
+	@for m in $(MODULES); do echo "==> go mod tidy -diff in $$m"; (cd $$m && go mod tidy -diff); done
+
+.PHONY: check-release
+check-release: ## build the services as a release does: static, without the workspace
+	@echo "==> building the release of services"
+	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
+	cd services && GOWORK=off CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "$$tmp"/ ./...
+
+.PHONY: c-compiler
+c-compiler:
+	@[ "$$(go env CGO_ENABLED)" = 1 ] || { echo "the race detector needs a C compiler: install gcc, or Xcode's command line tools"; exit 1; }
+
+# Go knows best what is out of date, so the programs are always asked for.
+.PHONY: $(WITH_POSTGRES) .bin/throughline
+$(WITH_POSTGRES):
+	@mkdir -p .bin
+	@go build -o $@ ./pkg/postgres/pgtest/cmd/pgtest-run
+
+.bin/throughline: build

@@ -1,0 +1,108 @@
+package fault_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/throughline/throughline/pkg/fault"
+)
+
+func TestPoints(t *testing.T) {
+	t.Parallel()
+	points := fault.Points()
+	form := regexp.MustCompile(`^[a-z]+\.[a-z_]+$`) // none of the characters of THROUGHLINE_FAULT_POINTS
+	for i, p := range points {
+		if !form.MatchString(p) {
+			t.Errorf("got point %q, want the form %v", p, form)
+		}
+		if i > 0 && points[i-1] >= p {
+			t.Errorf("got %q before %q, want sorted and each once", points[i-1], p)
+		}
+	}
+	// A constant that Points leaves out could never be armed.
+	file, err := parser.ParseFile(token.NewFileSet(), "points.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || spec.Names[0].Name == "EnvVar" || !spec.Names[0].IsExported() {
+			return true
+		}
+		if name := literal(spec.Values[0]); !slices.Contains(points, name) {
+			t.Errorf("%s = %q is declared but not among Points()", spec.Names[0].Name, name)
+		}
+		return true
+	})
+}
+
+// TestPointsInSources finds passages with names that were never declared: they
+// would compile and could never be reached by a test.
+func TestPointsInSources(t *testing.T) {
+	t.Parallel()
+	points := fault.Points()
+	checked := 0
+	for _, root := range []string{"..", "../../services"} {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				if path == root {
+					return fs.SkipDir // as a dependency of others the module stands alone
+				}
+				return err
+			}
+			if d.IsDir() || !strings.HasSuffix(path, ".go") {
+				return nil
+			}
+			fset := token.NewFileSet()
+			file, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return nil // the compiler says it better
+			}
+			checked++
+			ast.Inspect(file, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok || len(call.Args) != 1 {
+					return true
+				}
+				fn, ok := call.Fun.(*ast.SelectorExpr)
+				if !ok || fn.Sel.Name != "Point" && fn.Sel.Name != "Err" {
+					return true
+				}
+				if pkg, ok := fn.X.(*ast.Ident); !ok || pkg.Name != "fault" {
+					return true
+				}
+				if name := literal(call.Args[0]); name != "" && !slices.Contains(points, name) {
+					t.Errorf("%s: point %q is not declared in points.go", fset.Position(call.Pos()), name)
+				}
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatalf("reading the sources: %v", err)
+		}
+	}
+	if checked < 5 {
+		t.Errorf("got %d source files, want at least this package's", checked)
+	}
+}
+
+func literal(e ast.Expr) string {
+	lit, ok := e.(*ast.BasicLit)
+	if !ok || lit.Kind != token.STRING {
+		return ""
+	}
+	s, err := strconv.Unquote(lit.Value)
+	if err != nil {
+		return ""
+	}
+	return s
+}

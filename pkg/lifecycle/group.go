@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// abandonAfter is how long a component may still run after its work context is
-// cancelled. Cancelled calls return in milliseconds; this leaves room for a rollback on a
+// abandonAfter is how long a component may still run once it is told to stop and
+// its work context is cancelled. Cancelled calls return in milliseconds; this leaves room for a rollback on a
 // slow database, and stays below the 10 s after which service managers kill.
 const abandonAfter = 5 * time.Second
 
@@ -173,27 +173,36 @@ func (g *Group) end(started []*member, work context.Context, cancelWork context.
 		cancelWork()
 	})
 	defer grace.Stop()
-	abandon := make(chan struct{})
-	stopWatch := context.AfterFunc(work, func() {
-		time.AfterFunc(abandonAfter, func() { close(abandon) })
-	})
-	defer stopWatch()
-
 	var errs []error
 	for i := len(started) - 1; i >= 0; i-- {
 		m := started[i]
 		m.stop()
-		select {
-		case <-m.done:
-			g.logger.Debug("component ended", "component", m.name)
-			if m.err != nil {
-				errs = append(errs, m.err)
-			}
-		case <-abandon:
+		if !m.ended(work) {
 			errs = append(errs, fmt.Errorf("%s: %w", m.name, ErrStuck))
+			continue
+		}
+		g.logger.Debug("component ended", "component", m.name)
+		if m.err != nil {
+			errs = append(errs, m.err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// ended waits for the end of m, which was told to stop. It gives up, and returns
+// false, when work has been cancelled and abandonAfter has passed.
+func (m *member) ended(work context.Context) bool {
+	select {
+	case <-m.done:
+		return true
+	case <-work.Done():
+	}
+	select {
+	case <-m.done:
+		return true
+	case <-time.After(abandonAfter):
+		return false
+	}
 }
 
 func (g *Group) setState(err error, starting string) {

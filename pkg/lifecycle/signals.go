@@ -14,10 +14,10 @@ import (
 func Signals(parent context.Context) (stop, work context.Context, release func()) {
 	ch := make(chan os.Signal, 2) // both signals may come before the goroutine runs
 	signal.Notify(ch, os.Interrupt, syscall.SIGTERM)
-	stop, work, release = escalate(parent, ch)
+	stop, work, end := escalate(parent, ch)
 	return stop, work, func() {
 		signal.Stop(ch)
-		release()
+		end()
 	}
 }
 

@@ -1,0 +1,164 @@
+package grpcx
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/throughline/throughline/pkg/telemetry"
+)
+
+const (
+	// MaxMessage bounds a message on every connection, in bytes. It is what NATS takes by default, so that what came in
+	// by gRPC can go on. The public edge takes less.
+	MaxMessage = 1 << 20
+	// maxRequestHeaders bounds the metadata of a request: our entries are under 2 KiB, and a trace adds 0.6 KiB.
+	maxRequestHeaders = 16 << 10
+	// maxAnswerHeaders bounds the metadata of an answer, which may hold a stored body: at most the public body limit of 256 KiB
+	// with the defaults written out, in base64.
+	maxAnswerHeaders = 1 << 20
+	// maxStreams is how many calls one connection carries at once. More wait at the client.
+	maxStreams = 1000
+	// DefaultMaxDuration is how long a call may take at most, whatever its caller asks for.
+	DefaultMaxDuration = 30 * time.Second
+)
+
+// ServerConfig says how a server is made.
+type ServerConfig struct {
+	// Credentials are the service credentials that callers may present, several while they are being exchanged. At least
+	// one is needed, unless Public is set.
+	Credentials []string
+	// Public leaves out the check of credentials, for a server whose own interceptors check who calls.
+	Public bool
+	// MaxDuration bounds every call; 0 means DefaultMaxDuration.
+	MaxDuration time.Duration
+	// Telemetry makes the spans and metrics of calls; nil makes none.
+	Telemetry *telemetry.Telemetry
+	// Logger hears of panics and of errors that callers are not told; nil means none.
+	Logger *slog.Logger
+	// Interceptors run after those of this package, in their order.
+	Interceptors []grpc.UnaryServerInterceptor
+	// Options come last.
+	Options []grpc.ServerOption
+}
+
+// Server is a gRPC server with a health service.
+type Server struct {
+	*grpc.Server
+	// Health is what clients ask before they send calls here. It says SERVING until Drain.
+	Health *health.Server
+}
+
+// NewServer makes a server. It fails with ErrNoCredential when it would be open to everybody and is not Public.
+func NewServer(c ServerConfig) (*Server, error) {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.MaxDuration <= 0 {
+		c.MaxDuration = DefaultMaxDuration
+	}
+	guard, err := newGuard(c)
+	if err != nil {
+		return nil, fmt.Errorf("making a gRPC server: %w", err)
+	}
+	opts := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(MaxMessage),
+		grpc.MaxSendMsgSize(MaxMessage),
+		grpc.MaxHeaderListSize(maxRequestHeaders),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(10 * time.Second),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			// Finds a peer that is gone within 30 s + 10 s, and lets go of one that has nothing to say.
+			Time: 30 * time.Second, Timeout: 10 * time.Second, MaxConnectionIdle: 15 * time.Minute,
+		}),
+		// Half the interval of our own clients, so that none is ever sent away for pinging too often.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: clientPing / 2, PermitWithoutStream: true}),
+		grpc.ChainUnaryInterceptor(append([]grpc.UnaryServerInterceptor{
+			answerErrors(c.Logger), guard.unary, limitDuration(c.MaxDuration),
+		}, c.Interceptors...)...),
+		grpc.ChainStreamInterceptor(guard.stream),
+	}
+	if c.Telemetry != nil {
+		opts = append(opts, grpc.StatsHandler(c.Telemetry.ServerHandler()))
+	}
+	s := &Server{Server: grpc.NewServer(append(opts, c.Options...)...), Health: health.NewServer()}
+	healthpb.RegisterHealthServer(s.Server, s.Health)
+	return s, nil
+}
+
+// Drain tells clients to send no new calls, lets calls in hand finish and returns. When force is closed it cuts them off.
+func (s *Server) Drain(force <-chan struct{}) {
+	s.Health.Shutdown()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.GracefulStop()
+	}()
+	select {
+	case <-done:
+	case <-force:
+		s.Stop()
+		<-done
+	}
+}
+
+// guard lets in who presents a credential.
+type guard struct {
+	open   bool
+	hashes [][sha256.Size]byte
+}
+
+func newGuard(c ServerConfig) (*guard, error) {
+	g := &guard{open: c.Public}
+	for _, cred := range c.Credentials {
+		if cred != "" {
+			g.hashes = append(g.hashes, sha256.Sum256([]byte(cred)))
+		}
+	}
+	if !g.open && len(g.hashes) == 0 {
+		return nil, ErrNoCredential
+	}
+	return g, nil
+}
+
+// check compares in constant time: hashes have one length, and every credential is compared.
+func (g *guard) check(authorization []string) error {
+	if g.open {
+		return nil
+	}
+	credential, ok := Bearer(authorization)
+	if !ok {
+		return Error(Unauthenticated, "the call has no service credential")
+	}
+	got := sha256.Sum256([]byte(credential))
+	match := 0
+	for _, want := range g.hashes {
+		match |= subtle.ConstantTimeCompare(got[:], want[:])
+	}
+	if match != 1 {
+		return Error(Unauthenticated, "the service credential is wrong")
+	}
+	return nil
+}
+
+// Bearer answers the credential in authorization values of which there must be exactly one, in the form of RFC 6750:
+// "Bearer " in any case, and a token without blanks.
+func Bearer(values []string) (string, bool) {
+	if len(values) != 1 {
+		return "", false
+	}
+	scheme, token, ok := strings.Cut(strings.Trim(values[0], " \t"), " ")
+	token = strings.TrimLeft(token, " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") || token == "" || strings.ContainsAny(token, " \t,") {
+		return "", false
+	}
+	return token, true
+}

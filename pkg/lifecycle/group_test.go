@@ -242,7 +242,7 @@ func TestStuckComponentIsNamed(t *testing.T) {
 		free := make(chan struct{})
 		defer close(free)
 		g := lifecycle.New(nil, time.Second)
-		g.AddFunc("a", component(&j, "a", 0, 0))
+		g.AddFunc("a", component(&j, "a", 0, time.Second))
 		g.AddFunc("deaf", func(_, _ context.Context, ready func()) error {
 			ready()
 			<-free

@@ -49,12 +49,12 @@ build: ## build all programs into .bin
 .PHONY: test
 test: $(WITH_POSTGRES) ## run all tests of all modules on a real Postgres and a real JetStream
 	@echo "==> building and running all tests (minutes the first time)"
-	@$(WITH_POSTGRES) go test $(TESTFLAGS) $(PACKAGES)
+	@$(WITH_POSTGRES) -- go test $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: test-race
 test-race: $(WITH_POSTGRES) c-compiler ## run the tests of pkg and services under the race detector
 	@echo "==> building and running the tests of pkg and services with the race detector"
-	@$(WITH_POSTGRES) go test -race $(TESTFLAGS) ./pkg/... ./services/...
+	@$(WITH_POSTGRES) -- go test -race $(TESTFLAGS) ./pkg/... ./services/...
 
 .PHONY: fuzz
 fuzz: ## fuzz every decoder for FUZZTIME each
@@ -65,7 +65,7 @@ fuzz: ## fuzz every decoder for FUZZTIME each
 
 .PHONY: bench
 bench: $(WITH_POSTGRES) ## run the Go benchmarks BENCHCOUNT times and sum them up; BENCH selects
-	@$(WITH_POSTGRES) go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(BENCHCOUNT) $(TESTFLAGS) $(PACKAGES) | tee .bin/bench.txt
+	@$(WITH_POSTGRES) -- go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(BENCHCOUNT) $(TESTFLAGS) $(PACKAGES) | tee .bin/bench.txt
 	@go tool benchstat .bin/bench.txt
 
 ##@ Check

@@ -142,9 +142,9 @@ func sample(t *testing.T, methods []string) []byte {
 		paths["/"+m] = object{"post": op}
 	}
 	b, err := json.Marshal(object{"paths": paths, "components": object{"schemas": object{
-		"throughline.order.v1.Line":               fields("sku", "quantity", "unit_price"),
-		"throughline.order.v1.Address":            fields("name", "line1", "city", "country"),
-		"throughline.order.v1.Order":              fields("order_id", "status", "currency", "total", "lines", "ship_to", "payment_method", "note", "metadata",
+		"throughline.order.v1.Line":    fields("sku", "quantity", "unit_price"),
+		"throughline.order.v1.Address": fields("name", "line1", "city", "country"),
+		"throughline.order.v1.Order": fields("order_id", "status", "currency", "total", "lines", "ship_to", "payment_method", "note", "metadata",
 			"failure_reason", "idempotency_key", "created_at", "updated_at"),
 		"throughline.order.v1.ListOrdersResponse": fields("orders", "next_page_token"),
 	}}})

@@ -112,13 +112,14 @@ define generate-into
 endef
 
 # What was released is a promise; before the first release, the commit before is. A clone may hold neither.
+GIT := git -c safe.directory=*
 .PHONY: check-breaking
 check-breaking: ## look for breaking changes of the protos since the last tag, or else the commit before
-	@base=$$(git describe --tags --abbrev=0 2>/dev/null || git rev-parse --quiet --verify 'HEAD~1^{commit}' || true); \
+	@base=$$($(GIT) describe --tags --abbrev=0 2>/dev/null || $(GIT) rev-parse --quiet --verify 'HEAD~1^{commit}' || true); \
 	if [ -z "$$base" ]; then echo "==> buf breaking: this clone has no earlier commit to compare with"; exit 0; fi; \
 	echo "==> buf breaking against $$base"; \
 	tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
-	git archive "$$base" buf.yaml proto | tar -x -C "$$tmp"; \
+	$(GIT) archive "$$base" buf.yaml proto | tar -x -C "$$tmp"; \
 	go tool buf breaking --against "$$tmp"
 
 # Outsiders get pkg and proto without the workspace, so they must build, and be tidy, without it.

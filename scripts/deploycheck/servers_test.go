@@ -87,7 +87,7 @@ func TestDatabaseScript(t *testing.T) {
 		{"order with another password", "order", "order", "pay", "28P01"},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) { //nolint:paralleltest // the server stops when the test around it ends its body
+		t.Run(tt.name, func(t *testing.T) {
 			err := createTable(ctx, c.URL(tt.database, tt.user, tt.password))
 			var refused *pgconn.PgError
 			switch {

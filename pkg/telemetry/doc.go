@@ -16,8 +16,8 @@
 // makes none, but still keeps the trace whole: a span that would be a
 // root gets a new random trace id, marked as not sampled; every span beneath it, and one beneath
 // an incoming traceparent, is that parent itself, unchanged. So all logs and messages of
-// a saga share one trace id also where nothing is exported, at the price of one
-// allocation per root and none per child.
+// a saga share one trace id also where nothing is exported, at the price of two
+// small allocations per root and none per child.
 //
 // # Attributes on every span
 //

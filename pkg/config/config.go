@@ -107,7 +107,7 @@ func unknown(prefix string, vars map[string]string, settings []Setting, known []
 		if !strings.HasPrefix(name, prefix) || slices.Contains(names, name) {
 			continue
 		}
-		errs = append(errs, &UnknownError{Name: name, Nearest: nearest(name, names)})
+		errs = append(errs, &UnknownError{Name: name, Nearest: nearest(name, prefix, names)})
 	}
 	return errs
 }
@@ -131,19 +131,21 @@ func readable(err error, settings []Setting) []error {
 		case i < 0:
 			errs = append(errs, fmt.Errorf("%w: %w", ErrValue, err))
 		case settings[i].Secret:
-			errs = append(errs, fmt.Errorf("%w %s: not a %s", ErrValue, settings[i].Name, settings[i].Type))
+			errs = append(errs, fmt.Errorf("%w %s, want a value of type %s", ErrValue, settings[i].Name, settings[i].Type))
 		default:
-			errs = append(errs, fmt.Errorf("%w %s: not a %s: %w", ErrValue, settings[i].Name, settings[i].Type, parse.Err))
+			errs = append(errs, fmt.Errorf("%w %s, want a value of type %s: %w", ErrValue, settings[i].Name, settings[i].Type, parse.Err))
 		}
 	}
 	return errs
 }
 
-// nearest returns the name with the least edit distance, the first of equals.
-func nearest(name string, names []string) string {
+// nearest returns the known name with the least edit distance, the first of
+// equals. A name that has the prefix and should not is one step away.
+func nearest(name, prefix string, names []string) string {
 	best, at := "", 0
 	for _, n := range names {
-		if d := distance(name, n); best == "" || d < at {
+		d := min(distance(name, n), distance(strings.TrimPrefix(name, prefix), n)+1)
+		if best == "" || d < at {
 			best, at = n, d
 		}
 	}

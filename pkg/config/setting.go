@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/url"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -87,30 +88,30 @@ func shown(s Setting, v reflect.Value) string {
 	return redact(fmt.Sprint(v.Interface()))
 }
 
-// redact masks the password of a URL and leaves all else as it is.
+var (
+	// userinfo is what stands before the host of a URL, also in a list of URLs.
+	// Greedy: an unescaped @ belongs to the password.
+	userinfo = regexp.MustCompile(`://([^/?#\s]*)@`)
+	// parameter is a secret in a query or in a libpq connection string.
+	parameter = regexp.MustCompile(`(?i)\b((?:ssl)?password|token|secret)=('[^']*'|[^&\s]*)`)
+)
+
+// redact masks the secrets of URLs and connection strings inside s and leaves
+// all else as it is. Where it cannot tell what is a secret it masks all.
 func redact(s string) string {
-	if !strings.Contains(s, "://") {
-		return s
-	}
-	u, err := url.Parse(s)
-	if err != nil {
-		// It looks like a URL and is not one, so where its password is cannot be told.
-		return masked
-	}
-	q, changed := u.Query(), false
-	for name := range q {
-		if slices.Contains([]string{"password", "sslpassword", "token"}, strings.ToLower(name)) {
-			q.Set(name, "xxxxx")
-			changed = true
+	found := 0
+	out := userinfo.ReplaceAllStringFunc(s, func(m string) string {
+		found++
+		user, _, ok := strings.Cut(m[len("://"):], ":")
+		if !ok {
+			return "://" + masked + "@" // a token in the place of the user
 		}
+		return "://" + user + ":" + masked + "@"
+	})
+	if strings.Contains(s, "://") && strings.Count(out, "@") != found {
+		return masked // a password with an unescaped slash
 	}
-	if changed {
-		u.RawQuery = q.Encode()
-	}
-	if _, has := u.User.Password(); has || changed {
-		return u.Redacted()
-	}
-	return s
+	return parameter.ReplaceAllString(out, "${1}="+masked)
 }
 
 func settingsOf(t reflect.Type, prefix string) []Setting {

@@ -75,8 +75,9 @@ func TestRules(t *testing.T) {
 		{"fatal log in a library", "pkg/a/a.go", `package x; func f() { log.Fatalf("") }`, Exit, "log.Fatalf"},
 		{"exit in main", "services/order/cmd/order/main.go", `package main; func main() { os.Exit(1) }`, Exit, ""},
 
-		{"a test sleeps", "pkg/a/a_test.go", `package x; import "time"; func f() { time.Sleep(1) }`, Waiting, "sleeps"},
-		{"a test sleeps in a bubble", "pkg/a/a_test.go", `package x; import ("time"; "testing/synctest"); func f() { synctest.Test(t, func() { time.Sleep(1) }) }`, Waiting, ""},
+		{"a test sleeps", "pkg/a/a_test.go", `package x; import "time"; func TestA(t *testing.T) { time.Sleep(1) }`, Waiting, "sleeps"},
+		{"a proxy in a test delays", "pkg/a/a_test.go", `package x; import "time"; func (p *proxy) pass() { time.Sleep(1) }`, Waiting, ""},
+		{"a test sleeps in a bubble", "pkg/a/a_test.go", `package x; import ("time"; "testing/synctest"); func TestA(t *testing.T) { synctest.Test(t, func(*testing.T) { time.Sleep(1) }) }`, Waiting, ""},
 		{"a test skips", "pkg/a/a_test.go", `package x; func TestA(t *testing.T) { t.Skip("no database") }`, Skipping, "leaves itself out"},
 		{"a fuzz target skips an input", "pkg/a/a_test.go", `package x; func FuzzA(f *testing.F) { f.Fuzz(func(t *testing.T) { t.Skip() }) }`, Skipping, ""},
 	}

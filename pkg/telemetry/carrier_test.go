@@ -52,7 +52,11 @@ func TestExtract(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			if got := telemetry.Inject(telemetry.Extract(t.Context(), tc.carrier)); got != tc.want {
+			ctx := telemetry.Extract(t.Context(), tc.carrier)
+			if got := trace.SpanContextFromContext(ctx).TraceState().String(); got != tc.want.TraceState {
+				t.Errorf("got state %q in the context, want %q", got, tc.want.TraceState)
+			}
+			if got := telemetry.Inject(ctx); got != tc.want {
 				t.Errorf("got %+v, want %+v", got, tc.want)
 			}
 			link, ok := telemetry.LinkFrom(tc.carrier)

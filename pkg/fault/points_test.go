@@ -64,7 +64,7 @@ func TestPointsInSources(t *testing.T) {
 			fset := token.NewFileSet()
 			file, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
 			if err != nil {
-				return nil // the compiler says it better
+				return nil //nolint:nilerr // the compiler says it better
 			}
 			checked++
 			ast.Inspect(file, func(n ast.Node) bool {

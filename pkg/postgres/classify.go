@@ -57,10 +57,14 @@ func (c Class) String() string {
 }
 
 // Classify decides by SQLSTATE, and for errors of the connection by their type, never by text. An error that wraps
-// [ErrCommitUnknown] has the class of what broke the connection; look for it first.
+// [ErrCommitUnknown] has the class of what broke the connection; look for it first. Give it errors of database calls
+// only: a refused connection of another kind would look like the database's.
 func Classify(err error) Class {
 	if err == nil {
 		return Other
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok && !errors.Is(err, context.Canceled) {
+		return Unavailable // whatever the server's reason is, there is no session
 	}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return classifyCode(pgErr.Code)
@@ -79,6 +83,8 @@ func classifyCode(code string) Class {
 		return LockTimeout
 	case "25006": // read-only transaction: the session is on a standby, or on a primary that was demoted
 		return Unavailable
+	case "57014": // canceled: by statement_timeout, or because the caller's context ended
+		return Unavailable
 	case "25P03", "57P01", "57P02", "57P03", "57P04", "57P05": // the session was ended, or not begun, by the server
 		return Unavailable
 	}
@@ -96,7 +102,10 @@ func classifyCode(code string) Class {
 
 // isConnectionError recognizes failures to reach the server or to hear from it.
 func isConnectionError(err error) bool {
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+	if errors.Is(err, context.Canceled) {
+		return false // the caller stopped
+	}
+	if errors.Is(err, errNoConnection) || pgconn.Timeout(err) {
 		return true
 	}
 	if _, ok := errors.AsType[net.Error](err); ok && !isContextError(err) {

@@ -12,6 +12,9 @@ var (
 	// batch failed, and by then the statements cannot be undone.
 	ErrCommitted = errors.New("batch is committed")
 
+	// ErrLeaseLost is the cause of the end of a context given by [Lease.Run], when the lease could not be renewed in time.
+	ErrLeaseLost = errors.New("lease lost")
+
 	// ErrServerTooOld says that the server's version is below [MinServerVersion].
 	ErrServerTooOld = errors.New("Postgres server is too old") //nolint:staticcheck // a proper name
 )

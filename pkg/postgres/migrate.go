@@ -90,5 +90,8 @@ func (m Migrations) apply(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	_, err = p.Up(ctx)
+	if partial, ok := errors.AsType[*goose.PartialError](err); ok && partial.Failed != nil {
+		return fmt.Errorf("%s: %w", partial.Failed.Source.Path, err)
+	}
 	return err
 }

@@ -157,7 +157,7 @@ func worthWaiting(err error) bool {
 		return false
 	}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return Classify(err) == Unavailable && pgErr.Code[:2] != "28" && pgErr.Code != "3D000"
+		return classifyCode(pgErr.Code) == Unavailable // "starting up" is, "password refused" and "no such database" are not
 	}
 	return true
 }

@@ -1,0 +1,213 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/throughline/throughline/pkg/messaging"
+	"github.com/throughline/throughline/pkg/postgres"
+)
+
+// Defaults of [Processor].
+const (
+	// DefaultMaxAttempts and DefaultMinAge say when a message that keeps failing is given up: after both.
+	DefaultMaxAttempts = 8
+	DefaultMinAge      = 2 * time.Minute
+
+	// conflictRetries bounds how often a batch is repeated because rows it had read were changed by somebody else: a batch
+	// that loses this often is split.
+	conflictRetries = 5
+	// conflictLimit bounds it for a message that stands alone. Somebody else makes progress each time, so this is far
+	// more than a race takes, and the message is then treated like any other that fails.
+	conflictLimit = 50
+
+	pauseFirst = 100 * time.Millisecond
+	pauseMax   = 5 * time.Second
+	nakFirst   = 500 * time.Millisecond
+	nakMax     = time.Minute
+)
+
+// Apply deals with a batch in one transaction: it marks each message ([QueueMarks]) and records its effect, or leaves it out
+// because it was dealt with before. It returns nil after the commit. When it returns an error nothing must have
+// happened, except after postgres.ErrCommitUnknown, where reading the inbox again tells.
+//
+// An error of the database pauses the consumer. An error that wraps [ErrPermanent] is the message's own and final; any other
+// error is the message's own and may pass.
+type Apply func(ctx context.Context, batch []messaging.Delivery) error
+
+// Processor runs the batches of one consumer to their end.
+type Processor struct {
+	Pool     *pgxpool.Pool
+	Consumer string
+	Apply    Apply
+	// MaxAttempts and MinAge default to the constants above.
+	MaxAttempts uint64
+	MinAge      time.Duration
+	Logger      *slog.Logger
+}
+
+// Handle is a messaging.Handler. It returns when each message of the batch is acknowledged, dead-lettered, or given back
+// with a delay.
+func (p *Processor) Handle(ctx context.Context, batch []messaging.Delivery) {
+	sound := make([]messaging.Delivery, 0, len(batch))
+	first := make(map[uuid.UUID]bool, len(batch))
+	var repeats []messaging.Delivery
+	for _, d := range batch {
+		switch {
+		case d.Malformed != nil:
+			p.bury(ctx, d, d.Malformed)
+		case first[d.ID]:
+			repeats = append(repeats, d)
+		default:
+			first[d.ID] = true
+			sound = append(sound, d)
+		}
+	}
+	if len(sound) > 0 {
+		p.run(ctx, sound)
+	}
+	// A copy within the batch shares the fate of the first, and meets the inbox row when it is delivered again.
+	for i := range repeats {
+		p.giveBack(&repeats[i], nakFirst)
+	}
+}
+
+// run applies a batch, and splits it if it fails by the fault of one of its messages.
+func (p *Processor) run(ctx context.Context, batch []messaging.Delivery) {
+	err := p.attempt(ctx, batch)
+	switch {
+	case err == nil:
+		for i := range batch {
+			p.ack(&batch[i])
+		}
+	case ctx.Err() != nil:
+		// Cut short: whatever is not acknowledged is delivered again.
+	case len(batch) > 1:
+		p.logger().Warn("batch failed, splitting it", "consumer", p.Consumer, "messages", len(batch), "error", err)
+		half := len(batch) / 2
+		p.run(ctx, batch[:half])
+		p.run(ctx, batch[half:])
+	default:
+		p.fail(ctx, batch[0], err)
+	}
+}
+
+// attempt applies a batch as often as it takes while it is not the messages' fault that it fails.
+func (p *Processor) attempt(ctx context.Context, batch []messaging.Delivery) error {
+	wait := pauseFirst
+	conflicts := 0
+	for {
+		err := p.Apply(ctx, batch)
+		switch Blame(err) {
+		case Nobody:
+			return nil
+		case Race:
+			conflicts++
+			if conflicts > conflictLimit || conflicts > conflictRetries && len(batch) > 1 {
+				return err
+			}
+			if conflicts > conflictRetries {
+				pause(ctx, pauseFirst)
+			}
+		case Ourselves:
+			p.logger().Error("consumer paused: the database does not answer", "consumer", p.Consumer, "in", wait, "error", err)
+			pause(ctx, wait)
+			wait = min(2*wait, pauseMax)
+		case Message:
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// Culprit says whose fault an error is.
+type Culprit int
+
+// The culprits.
+const (
+	// Nobody: there is no error.
+	Nobody Culprit = iota
+	// Race: rows were changed by somebody else since they were read.
+	Race
+	// Ourselves: our own database or broker failed.
+	Ourselves
+	// Message: the message can not be handled, now or ever.
+	Message
+)
+
+// Blame says whose fault an error of an [Apply] is.
+func Blame(err error) Culprit {
+	switch {
+	case err == nil:
+		return Nobody
+	case errors.Is(err, ErrPermanent):
+		return Message
+	case errors.Is(err, postgres.ErrCommitUnknown), postgres.IsUniqueViolation(err):
+		return Race
+	}
+	switch postgres.Classify(err) {
+	case postgres.Conflict, postgres.LockTimeout:
+		return Race
+	case postgres.Unavailable:
+		return Ourselves
+	default:
+		return Message
+	}
+}
+
+// fail decides about a message that stands alone.
+func (p *Processor) fail(ctx context.Context, d messaging.Delivery, err error) {
+	attempts, age := p.MaxAttempts, p.MinAge
+	if attempts == 0 {
+		attempts = DefaultMaxAttempts
+	}
+	if age == 0 {
+		age = DefaultMinAge
+	}
+	if errors.Is(err, ErrPermanent) || (d.Attempt >= attempts && time.Since(d.StoredAt) >= age) {
+		p.bury(ctx, d, err)
+		return
+	}
+	delay := nakMax
+	if d.Attempt < 16 {
+		delay = min(nakFirst<<d.Attempt, nakMax)
+	}
+	p.logger().Warn("message failed, it will be delivered again", "consumer", p.Consumer, "message_id", d.ID,
+		"attempt", d.Attempt, "in", delay, "error", err)
+	p.giveBack(&d, delay)
+}
+
+func (p *Processor) ack(d *messaging.Delivery) {
+	if err := d.Ack(); err != nil {
+		p.logger().Debug("ack lost, the message will be delivered again", "consumer", p.Consumer, "message_id", d.ID, "error", err)
+	}
+}
+
+func (p *Processor) giveBack(d *messaging.Delivery, delay time.Duration) {
+	if err := d.Nak(delay); err != nil {
+		p.logger().Debug("nak lost, the message will be delivered again", "consumer", p.Consumer, "message_id", d.ID, "error", err)
+	}
+}
+
+func (p *Processor) logger() *slog.Logger {
+	if p.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return p.Logger
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,19 @@
+// Package messaging carries messages over NATS JetStream: their wire form, the connection's rules, the topology, and
+// the loop that consumes.
+//
+// # What it promises
+//
+// A publish is either acknowledged by the stream that stored it, or an error; there is no third way. Nothing is buffered
+// on the client's side while the broker is away, so that an old message can never overtake what its sender has
+// published again since: a disconnect fails every publish in flight, and [Conn.Session] tells the sender that it happened.
+//
+// A consumer gets each message at least once, in batches of what is there, and never waits for a batch to fill. It
+// recreates its consumer when somebody deletes it, and survives a broker that is away for any time.
+//
+// # What it does not promise
+//
+// Exactly-once delivery, and an order between messages. Both are the business of the packages above: inbox makes
+// repeats harmless, outbox keeps the events of one aggregate in sequence.
+//
+// It must not import any package that touches a database.
+package messaging

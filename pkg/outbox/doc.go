@@ -1,0 +1,48 @@
+// Package outbox sends messages that are exactly as durable as the transaction that wrote them.
+//
+// A message is a row of the table outbox, written in the same transaction as the change it tells about (the outbox
+// pattern). The [Relay] publishes the rows: first by hand-off from the memory of the process that wrote them, right after
+// its commit; what is left behind, for whatever reason, by the sweep. Both together are the relay.
+//
+// # What it promises
+//
+//   - A message whose transaction committed is published at least once. A message whose transaction rolled back never is.
+//   - The events of one aggregate reach their stream, at first sight, in the order of Aggregate-Seq and without a gap,
+//     with any number of instances, also when instances are killed or frozen. A message may be published again at any
+//     later time; it then has the same message id.
+//   - Commands and replies may be seen in any order.
+//   - A broker that acknowledged and forgot is given the message again: a row stays until its acknowledgement is older
+//     than the broker's flush horizon, without a disconnect in between.
+//
+// # Why first sights are in sequence
+//
+// The sequence number of an event is assigned under a compare-and-set on its aggregate's row. So if event n+1 of an
+// aggregate exists, the transaction of event n has committed, and its row could be seen by everybody before.
+//
+// Within one transaction an aggregate's rows form a chain: its events by sequence, each before what follows it, the command
+// or reply last. A chain is published row by row, each after the acknowledgement of the row before. The aggregate's row
+// remembers the last row of its last chain.
+//
+// A chain may be handed off from memory in two cases only. Either the aggregate is new here: no earlier event exists. Or
+// the message being handled carries, as Last-Seen, the id of the last row of the last chain: somebody received that row, so
+// it was published; it is published only after all rows of its chain; and, by induction, its chain was published after all
+// earlier ones. In every other case (a deadline, a request of the client, a repeated or late message) the chain is left
+// to the sweep.
+//
+// The sweep publishes, for each aggregate that has a row to publish, all pending rows of that aggregate, events first and
+// by sequence. Rows disappear only after their acknowledgement, so whatever of event n is not pending is out. A row that
+// another process is handing off at the same moment is published twice, which is a repeat, not a first sight out of
+// sequence: that process' chain begins after everything that came before it, and the sweep's as well.
+//
+// One instance sweeps at a time, under a lease of three seconds. An instance that was frozen while sweeping, and wakes
+// after another has taken over, publishes what was pending when it froze, from its lowest event on: all of that is out by
+// then or is being published in the same sequence, so it repeats, but does not overtake.
+//
+// A process whose connection was interrupted cannot know what the broker still has. It stops handing off, asks for
+// a full sweep of everything pending, and hands off again only when a sweep that began after its request has ended.
+//
+// # What it needs
+//
+// The writer keeps an [Aggregate] in a row of its own and stores it by compare-and-set. No row lock and no transaction is
+// open while anything is published. Time comes from the database where two processes compare it.
+package outbox

@@ -1,0 +1,137 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/throughline/throughline/pkg/postgres"
+)
+
+// maxAcked bounds the acknowledgements that one process remembers. What is forgotten is published once more by the sweep.
+const maxAcked = 200_000
+
+// acked remembers which rows were acknowledged in the current session and wait for the flush horizon.
+type acked struct {
+	ids   map[uuid.UUID]struct{}
+	queue []ackedRow // by time
+}
+
+type ackedRow struct {
+	id      uuid.UUID
+	at      time.Time // monotonic
+	session uint64
+}
+
+func newAcked() acked { return acked{ids: make(map[uuid.UUID]struct{})} }
+
+func (a *acked) add(session uint64, ids []uuid.UUID) {
+	now := time.Now()
+	for _, id := range ids {
+		if _, ok := a.ids[id]; ok || len(a.queue) >= maxAcked {
+			continue
+		}
+		a.ids[id] = struct{}{}
+		a.queue = append(a.queue, ackedRow{id, now, session})
+	}
+}
+
+// due takes out the rows of the session whose acknowledgement is older than the horizon, at most n.
+func (a *acked) due(session uint64, horizon time.Duration, n int) []uuid.UUID {
+	now := time.Now()
+	var ids []uuid.UUID
+	taken := 0
+	for _, row := range a.queue {
+		if len(ids) == n || now.Sub(row.at) < horizon {
+			break
+		}
+		taken++
+		if row.session == session {
+			ids = append(ids, row.id)
+		} else {
+			delete(a.ids, row.id)
+		}
+	}
+	a.queue = a.queue[taken:]
+	return ids
+}
+
+func (a *acked) removed(ids []uuid.UUID) {
+	for _, id := range ids {
+		delete(a.ids, id)
+	}
+}
+
+func (a *acked) forget() {
+	clear(a.ids)
+	a.queue = nil
+}
+
+// noteAcked remembers acknowledgements, unless the session has ended since.
+func (r *Relay) noteAcked(session uint64, ids []uuid.UUID) {
+	if len(ids) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn.Session().Number == session {
+		r.acked.add(session, ids)
+	}
+}
+
+// deleteRows removes rows by their ids. Losing this in a crash only leads to another publish of the same messages, so this
+// one transaction does not wait for the disk.
+const deleteRows = `DELETE FROM outbox WHERE message_id = ANY ($1::uuid[])`
+
+const asyncCommit = `SELECT set_config('synchronous_commit', 'off', true)`
+
+// removeLoop deletes the rows that are safe at the broker.
+func (r *Relay) removeLoop(ctx context.Context) error {
+	tick := time.NewTicker(removeInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		for {
+			n, err := r.removeOnce(ctx)
+			if err != nil && ctx.Err() == nil {
+				r.log.Warn("removing outbox rows failed, trying again", "error", err)
+			}
+			if n < removeBatch {
+				break
+			}
+		}
+	}
+}
+
+// removeOnce deletes one batch. Rows are safe when the broker has been heard from, on the same connection, after their
+// horizon had passed: then it lived long enough to flush them.
+func (r *Relay) removeOnce(ctx context.Context) (int, error) {
+	session := r.conn.Session()
+	r.mu.Lock()
+	ids := r.acked.due(session.Number, r.cfg.FlushHorizon, removeBatch)
+	r.mu.Unlock()
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	err := r.conn.Probe(ctx)
+	if err == nil && r.conn.Session().Number == session.Number {
+		var b pgx.Batch
+		b.Queue(asyncCommit)
+		b.Queue(deleteRows, ids)
+		err = postgres.SendAtomic(ctx, r.pool, &b)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.acked.removed(ids) // also on an error: then the rows are still there, and the sweep publishes them again
+	if err != nil {
+		return 0, fmt.Errorf("deleting %d acknowledged outbox rows: %w", len(ids), err)
+	}
+	return len(ids), nil
+}

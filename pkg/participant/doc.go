@@ -1,0 +1,25 @@
+// Package participant performs the steps of sagas that have effects outside of the database: at a payment provider, at a
+// carrier.
+//
+// A command is taken in by one transaction that holds its inbox mark and its intent, a row of the table step; then it is
+// acknowledged. From then on the step table is the queue. A step is performed under a lease with an owner, an end and a fencing
+// token; its result is recorded, with the business row, the events and the reply, in one transaction that holds only while
+// the token does. First try, retry, recovery after a crash, and takeover from a frozen instance are this one mechanism.
+//
+// # What it promises
+//
+//   - At any time at most one owner, by the token, can record a result; and at most one call is under way, as long as
+//     calls end within their lease: each call is bounded by the caller's own monotonic clock, started before the claim.
+//   - A call that died may have had its effect. So every attempt after the first must first find out: [Call.Attempt] tells.
+//   - No network call is made inside a transaction, or under an unacknowledged message.
+//   - A command asked again, under a new message id, for a finished step gets the recorded reply again.
+//   - Undo before action: an undo commits tombstones for the actions it undoes before it does anything else. An action that
+//     arrives later is refused without a call. While an action may be in flight, its undo waits: for its record, or for its
+//     lease and a settling time.
+//   - A step whose outcome is unknown is attempted again, with growing delay and without a limit, unless it is undone.
+//
+// # What it asks of the service
+//
+// A [Step] for each step, whose Perform turns a [Call] into an [Outcome] and does nothing to the database; and a
+// [Projector] that keeps the service's business row in step.
+package participant

@@ -1,0 +1,12 @@
+package participant
+
+import "errors"
+
+var (
+	// ErrUnknownStep says that a command asks for a step that this participant does not have.
+	ErrUnknownStep = errors.New("no such step here")
+
+	// ErrLeaseLost says that a result came after somebody else had taken the step over. It is not recorded: the new owner
+	// finds out for himself what happened.
+	ErrLeaseLost = errors.New("the lease of the step was lost")
+)

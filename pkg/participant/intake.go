@@ -1,0 +1,293 @@
+package participant
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/throughline/throughline/pkg/inbox"
+	"github.com/throughline/throughline/pkg/messaging"
+	"github.com/throughline/throughline/pkg/outbox"
+	"github.com/throughline/throughline/pkg/postgres"
+)
+
+// intake is one transaction that takes commands in.
+type intake struct {
+	runner     *Runner
+	now        time.Time
+	records    map[key]*Record
+	rows       map[uuid.UUID]*Row
+	fresh      []*claim // intents to insert, each with or without a slot
+	tombstones []key
+	changes    map[uuid.UUID]*change
+	marks      []uuid.UUID
+}
+
+// change collects what one transaction does to one order.
+type change struct {
+	Change
+	chain outbox.Chain
+	began bool
+}
+
+// ApplyCommands takes a batch of commands in, in one transaction, and starts what can start now. It is an inbox.Apply.
+func (r *Runner) ApplyCommands(ctx context.Context, batch []messaging.Delivery) error {
+	began := time.Now() // before the claim, so that our idea of the lease ends before the database's
+	in := &intake{runner: r, records: make(map[key]*Record), rows: make(map[uuid.UUID]*Row), changes: make(map[uuid.UUID]*change)}
+	seen, err := in.read(ctx, batch)
+	if err != nil {
+		return err
+	}
+	started := false
+	defer func() {
+		if !started {
+			in.giveSlotsBack()
+		}
+	}()
+	for i := range batch {
+		if d := &batch[i]; !seen[d.ID] {
+			if err := in.take(d); err != nil {
+				return err
+			}
+			in.marks = append(in.marks, d.ID)
+		}
+	}
+	if len(in.marks) == 0 {
+		return nil
+	}
+	chains, err := in.write(ctx)
+	if err != nil {
+		return err
+	}
+	r.cfg.Relay.HandOff(chains)
+	started = true
+	for _, c := range in.fresh {
+		if c.slot {
+			c.began = began
+			r.start(c)
+		}
+	}
+	return nil
+}
+
+func (in *intake) read(ctx context.Context, batch []messaging.Delivery) (seen map[uuid.UUID]bool, err error) {
+	ids, orders := make([]uuid.UUID, len(batch)), make([]uuid.UUID, len(batch))
+	for i, d := range batch {
+		ids[i], orders[i] = d.ID, d.AggregateID
+	}
+	slices.SortFunc(orders, compareIDs)
+	orders = slices.Compact(orders)
+	seen = make(map[uuid.UUID]bool)
+	var b pgx.Batch
+	inbox.QueueSeen(&b, in.runner.cfg.Consumer, ids, seen)
+	queueLoad(&b, orders, in.records)
+	in.runner.cfg.Projector.QueueLoad(&b, orders, in.rows)
+	b.Queue(`SELECT now()`).QueryRow(func(row pgx.Row) error { return row.Scan(&in.now) })
+	if err := in.runner.cfg.Pool.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, fmt.Errorf("reading steps for commands: %w", err)
+	}
+	return seen, nil
+}
+
+// take decides about one command.
+func (in *intake) take(d *messaging.Delivery) error {
+	step, ok := in.runner.steps[d.StepName]
+	if !ok {
+		return fmt.Errorf("%w: %w: %q", inbox.ErrPermanent, ErrUnknownStep, d.StepName)
+	}
+	k := key{d.AggregateID, d.StepName}
+	if known, ok := in.records[k]; ok {
+		return in.again(d, known)
+	}
+	if len(step.Undoes) > 0 {
+		for _, action := range step.Undoes {
+			in.bury(key{d.AggregateID, action})
+		}
+	}
+	record := &Record{
+		OrderID: d.AggregateID, StepName: d.StepName, Kind: step.kind(), State: StatePending,
+		CommandID: d.ID, CommandType: d.Type, Payload: d.Payload, IdempotencyKey: d.IdempotencyKey, LastSeen: d.LastSeen,
+		Trace: d.Carrier(),
+	}
+	in.records[k] = record
+	c := &claim{record: record, step: step, slot: in.runner.takeSlot()}
+	if c.slot {
+		record.Token, record.Attempts, record.FirstAttemptAt, record.LeaseOwner = 1, 1, &in.now, in.runner.cfg.Owner
+		c.now = in.now
+	}
+	in.fresh = append(in.fresh, c)
+	ch := in.change(d.AggregateID)
+	ch.Intents = append(ch.Intents, Intent{d.AggregateID, d.StepName, d.Payload})
+	c.row = ch.Row
+	return nil
+}
+
+// again deals with a command for a step that is on record.
+func (in *intake) again(d *messaging.Delivery, known *Record) error {
+	outcome, reason := messaging.OutcomeDone, ""
+	switch {
+	case known.Kind == kindAction && known.Undone():
+		// Done, but undone, is not done.
+		outcome, reason = messaging.OutcomeRefused, ReasonUndone
+	case known.State == StateRefused:
+		outcome, reason = messaging.OutcomeRefused, known.Reason
+	case known.State != StateDone:
+		return nil // it is under way, and its own reply will come
+	}
+	ch := in.change(d.AggregateID)
+	if !ch.began {
+		ch.chain, ch.began = ch.Row.Begin(d.LastSeen), true
+	}
+	reply := in.runner.reply(d.AggregateID, d.StepName, d.IdempotencyKey, outcome, reason)
+	reply.Type, reply.Payload, reply.LastSeen = known.ResultType, known.Result, d.ID
+	reply.TraceParent, reply.TraceState = d.TraceParent, d.TraceState
+	ch.Row.Append(&ch.chain, reply)
+	return nil
+}
+
+// bury marks an action as undone.
+func (in *intake) bury(k key) {
+	now := in.now
+	in.tombstones = append(in.tombstones, k)
+	if known, ok := in.records[k]; ok {
+		if known.UndoneAt == nil {
+			known.UndoneAt = &now
+		}
+		return
+	}
+	in.records[k] = &Record{OrderID: k.order, StepName: k.step, Kind: kindAction, State: StateRefused, UndoneAt: &now, Reason: ReasonUndone}
+}
+
+func (in *intake) change(order uuid.UUID) *change {
+	if ch, ok := in.changes[order]; ok {
+		return ch
+	}
+	ch := &change{}
+	if row, ok := in.rows[order]; ok {
+		ch.Row = *row
+	}
+	ch.Row.ID = order
+	in.changes[order] = ch
+	return ch
+}
+
+func (in *intake) write(ctx context.Context) ([]outbox.Chain, error) {
+	var b pgx.Batch
+	changes, chains := collect(in.changes)
+	// An order that is known and only has a new intent leaves its business row as it is.
+	changes = slices.DeleteFunc(changes, func(c Change) bool {
+		return c.Row.Revision > 0 && !in.changes[c.Row.ID].began
+	})
+	if len(changes) > 0 {
+		if err := in.runner.cfg.Projector.QueueStore(&b, changes); err != nil {
+			return nil, fmt.Errorf("storing business rows: %w", err)
+		}
+	}
+	in.queueSteps(&b)
+	inbox.QueueMarks(&b, in.runner.cfg.Consumer, in.marks)
+	if err := outbox.Queue(&b, chains); err != nil {
+		return nil, err
+	}
+	if err := postgres.SendAtomic(ctx, in.runner.cfg.Pool, &b); err != nil {
+		return nil, fmt.Errorf("taking commands in: %w", err)
+	}
+	// The business row of a new order now has the revision that its insert gave it.
+	for _, c := range in.fresh {
+		if c.row.Revision == 0 || in.changes[c.record.OrderID].began {
+			c.row = in.changes[c.record.OrderID].Row
+			c.row.Revision++
+		}
+	}
+	return chains, nil
+}
+
+func (in *intake) queueSteps(b *pgx.Batch) {
+	in.insertFresh(b)
+	// Tombstones come after the intents, so that they also meet an action whose command is in this very batch.
+	n := len(in.tombstones)
+	if n == 0 {
+		return
+	}
+	slices.SortFunc(in.tombstones, compareKeys)
+	orders, names := make([]uuid.UUID, 0, n), make([]string, 0, n)
+	for _, k := range slices.Compact(in.tombstones) {
+		orders, names = append(orders, k.order), append(names, k.step)
+	}
+	b.Queue(insertTombstones, orders, names)
+}
+
+func (in *intake) insertFresh(b *pgx.Batch) {
+	n := len(in.fresh)
+	if n == 0 {
+		return
+	}
+	sorted := slices.Clone(in.fresh)
+	slices.SortFunc(sorted, func(a, b *claim) int { return compareKeys(a.record.key(), b.record.key()) })
+	orders, names, kinds, commands := make([]uuid.UUID, n), make([]string, n), make([]string, n), make([]uuid.UUID, n)
+	types, payloads, keys, lastSeen := make([]string, n), make([][]byte, n), make([]string, n), make([]*uuid.UUID, n)
+	parents, states, leased := make([]string, n), make([]string, n), make([]bool, n)
+	for i, c := range sorted {
+		r := c.record
+		orders[i], names[i], kinds[i], commands[i] = r.OrderID, r.StepName, r.Kind, r.CommandID
+		types[i], payloads[i], keys[i], lastSeen[i] = r.CommandType, nonNil(r.Payload), r.IdempotencyKey, orNil(r.LastSeen)
+		parents[i], states[i], leased[i] = r.Trace.TraceParent, r.Trace.TraceState, c.slot
+	}
+	b.Queue(insertSteps, orders, names, kinds, commands, types, payloads, keys, lastSeen, parents, states,
+		in.runner.cfg.Lease, in.runner.cfg.Owner, leased)
+}
+
+func (in *intake) giveSlotsBack() {
+	for _, c := range in.fresh {
+		if c.slot {
+			in.runner.giveSlot()
+		}
+	}
+}
+
+// collect sorts changes by order id.
+func collect(changes map[uuid.UUID]*change) ([]Change, []outbox.Chain) {
+	list, chains := make([]Change, 0, len(changes)), make([]outbox.Chain, 0, len(changes))
+	for _, ch := range changes {
+		list = append(list, ch.Change)
+		if ch.began {
+			chains = append(chains, ch.chain)
+		}
+	}
+	slices.SortFunc(list, func(a, b Change) int { return compareIDs(a.Row.ID, b.Row.ID) })
+	return list, chains
+}
+
+// reply begins a reply to a command.
+func (r *Runner) reply(order uuid.UUID, step, idempotencyKey, outcome, reason string) messaging.Message {
+	return messaging.Message{
+		Kind:           messaging.Reply,
+		Subject:        r.cfg.ReplySubject,
+		Source:         r.cfg.Source,
+		IdempotencyKey: idempotencyKey,
+		StepName:       step,
+		StepKey:        stepKey(order, step),
+		Outcome:        outcome,
+		Reason:         reason,
+	}
+}
+
+func compareIDs(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) }
+
+func compareKeys(a, b key) int {
+	if c := compareIDs(a.order, b.order); c != 0 {
+		return c
+	}
+	return strings.Compare(a.step, b.step)
+}
+
+func nonNil(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}

@@ -1,0 +1,94 @@
+package participant
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
+)
+
+// Outcome is what an attempt at a step led to: [Done], [Refused], [Unknown] or [Waiting], and nothing else.
+type Outcome interface{ isOutcome() }
+
+// Done says that the step is done. For an undo it says that nothing is left of the action, whether there ever was something
+// or not.
+type Done struct {
+	// Result is the payload of the reply.
+	Result proto.Message
+	// Reference is the outside system's id of what was made.
+	Reference string
+}
+
+// Refused is a business no, and final: nothing happened, and nothing will. For an undo it means that a person must act.
+type Refused struct {
+	// Reason is a stable word, such as "card_declined".
+	Reason string
+	// Reference is the outside system's id, if there is one.
+	Reference string
+}
+
+// Unknown says that it is not known whether something happened. It is never read as a yes or a no.
+type Unknown struct {
+	Err error
+	// RetryAfter is when to attempt again; 0 leaves that to the growing delay.
+	RetryAfter time.Duration
+}
+
+// Waiting says that the step waits for the customer. It never advances the saga.
+type Waiting struct {
+	// Ask is when to look again.
+	Ask time.Duration
+	// Reference is the outside system's id.
+	Reference string
+}
+
+func (Done) isOutcome()    {}
+func (Refused) isOutcome() {}
+func (Unknown) isOutcome() {}
+func (Waiting) isOutcome() {}
+
+// ReasonUndone is why an action is refused that was undone before it could start.
+const ReasonUndone = "undone"
+
+// Call is one attempt at a step.
+type Call struct {
+	OrderID  uuid.UUID
+	StepName string
+	// StepKey is the same in every attempt; outside keys and references derive from it.
+	StepKey        uuid.UUID
+	IdempotencyKey string
+	// Payload is the command.
+	Payload []byte
+	// Attempt is 1 for the very first. From the second on an earlier attempt may have had its effect: ask before acting.
+	Attempt int
+	// FirstAttemptAt and Now are the database's times of the first attempt and of this claim.
+	FirstAttemptAt time.Time
+	Now            time.Time
+	// Reference is what an earlier attempt noted.
+	Reference string
+
+	siblings func(ctx context.Context, step string) (Record, bool, error)
+}
+
+// Sibling reads the record of another step of the same order; false if there is none.
+func (c *Call) Sibling(ctx context.Context, step string) (Record, bool, error) {
+	return c.siblings(ctx, step)
+}
+
+// Step is one step that a participant performs.
+type Step struct {
+	Name string
+	// Undoes lists the actions that this step undoes. It is empty for an action.
+	Undoes []string
+	// Perform makes one attempt. It must end when ctx does, and must not write to the database. It is never called for an
+	// action that was undone.
+	Perform func(ctx context.Context, call *Call) Outcome
+}
+
+func (s *Step) kind() string {
+	if len(s.Undoes) > 0 {
+		return kindUndo
+	}
+	return kindAction
+}

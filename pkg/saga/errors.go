@@ -1,0 +1,14 @@
+package saga
+
+import "errors"
+
+var (
+	// ErrTooLate says that a saga can no longer be cancelled: the command of its pivot has been committed, or it has ended.
+	ErrTooLate = errors.New("too late to cancel the saga")
+
+	// ErrNotFound says that there is no such saga.
+	ErrNotFound = errors.New("no such saga")
+
+	// ErrUnknownDefinition says that this binary lacks the definition of a saga that is stored.
+	ErrUnknownDefinition = errors.New("definition of the saga is not known here")
+)

@@ -1,0 +1,138 @@
+package saga
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/throughline/throughline/pkg/inbox"
+	"github.com/throughline/throughline/pkg/messaging"
+	"github.com/throughline/throughline/pkg/postgres"
+	"github.com/throughline/throughline/pkg/telemetry"
+)
+
+// ApplyReplies deals with a batch of replies in one transaction. It is an inbox.Apply.
+func (e *Engine[T]) ApplyReplies(ctx context.Context, batch []messaging.Delivery) error {
+	ids, sagaIDs := make([]uuid.UUID, len(batch)), make([]uuid.UUID, 0, len(batch))
+	for i, d := range batch {
+		ids[i] = d.ID
+		sagaIDs = append(sagaIDs, d.AggregateID)
+	}
+	seen, records := make(map[uuid.UUID]bool), make(map[uuid.UUID]*record)
+	w := &work[T]{engine: e, sagas: make(map[uuid.UUID]*item[T])}
+	var read pgx.Batch
+	inbox.QueueSeen(&read, e.cfg.Consumer, ids, seen)
+	queueLoad(&read, distinct(sagaIDs), records, &w.now)
+	if err := e.cfg.Pool.SendBatch(ctx, &read).Close(); err != nil {
+		return fmt.Errorf("reading sagas for replies: %w", err)
+	}
+
+	var marks []uuid.UUID
+	for i := range batch {
+		d := &batch[i]
+		if seen[d.ID] {
+			continue
+		}
+		if err := e.applyReply(ctx, w, records, d); err != nil {
+			return err
+		}
+		marks = append(marks, d.ID)
+	}
+	if len(marks) == 0 {
+		return nil
+	}
+	var write pgx.Batch
+	chains, err := w.queue(&write)
+	if err != nil {
+		return err
+	}
+	inbox.QueueMarks(&write, e.cfg.Consumer, marks)
+	if err := postgres.SendAtomic(ctx, e.cfg.Pool, &write); err != nil {
+		return fmt.Errorf("advancing sagas: %w", err)
+	}
+	e.cfg.Relay.HandOff(chains)
+	return nil
+}
+
+func (e *Engine[T]) applyReply(ctx context.Context, w *work[T], records map[uuid.UUID]*record, d *messaging.Delivery) error {
+	ctx, span := e.cfg.Conn.StartProcess(ctx, &d.Message)
+	defer span.End()
+	r, ok := records[d.AggregateID]
+	if !ok {
+		return fmt.Errorf("%w: reply %s to %s: %w: %s", inbox.ErrPermanent, d.ID, d.StepName, ErrNotFound, d.AggregateID)
+	}
+	outcome := Outcome(d.Outcome)
+	if outcome != OutcomeDone && outcome != OutcomeRefused && outcome != OutcomeWaiting {
+		return fmt.Errorf("%w: reply %s to %s has the outcome %q", inbox.ErrPermanent, d.ID, d.StepName, d.Outcome)
+	}
+	it, err := w.item(r)
+	if err != nil {
+		return err
+	}
+	span.SetAttributes(telemetry.Saga.String(r.Definition))
+	input := Replied{Step: d.StepName, Outcome: outcome, Reason: d.Reason, MessageID: d.ID}
+	return w.advance(it, input, d.LastSeen, carrierOf(ctx, span, d))
+}
+
+// carrierOf gives the trace context for what a delivery leads to.
+func carrierOf(ctx context.Context, span trace.Span, d *messaging.Delivery) telemetry.Carrier {
+	if !span.IsRecording() {
+		return d.Carrier()
+	}
+	return telemetry.Inject(ctx)
+}
+
+func distinct(ids []uuid.UUID) []uuid.UUID {
+	slices.SortFunc(ids, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
+	return slices.Compact(ids)
+}
+
+func sortItems[T proto.Message](items []*item[T]) {
+	slices.SortFunc(items, func(a, b *item[T]) int { return byID(a.record, b.record) })
+}
+
+const (
+	timerLease    = 3 * time.Second
+	timerInterval = 250 * time.Millisecond
+	timerBatch    = 200
+	// askers bounds how many participants are asked at one time.
+	askers     = 16
+	askTimeout = 3 * time.Second
+)
+
+// RunTimers looks at sagas whose deadline has passed, until ctx ends. One instance does at a time; the others stand by.
+func (e *Engine[T]) RunTimers(ctx context.Context) error {
+	lease := postgres.NewLease(e.cfg.Pool, "saga_timer", e.cfg.Owner, timerLease)
+	err := lease.Run(ctx, func(ctx context.Context, _ int64) error {
+		for ctx.Err() == nil {
+			n, err := e.fireTimers(ctx)
+			if err != nil && ctx.Err() == nil {
+				e.log.Warn("timers failed, trying again", telemetry.LogError, err)
+			}
+			if n < timerBatch || err != nil {
+				pause(ctx, timerInterval)
+			}
+		}
+		return ctx.Err()
+	})
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

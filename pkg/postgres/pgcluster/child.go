@@ -5,7 +5,6 @@ package pgcluster
 import (
 	"os/exec"
 	"runtime"
-	"sync"
 	"syscall"
 )
 
@@ -14,8 +13,6 @@ type child struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed once the process has been reaped
 	err  error         // of Wait; read after done
-
-	mu sync.Mutex // guards sending signals against reaping
 }
 
 // startChild starts cmd in a process group of its own, so that a Ctrl-C at the terminal reaches us and not it: the
@@ -39,22 +36,13 @@ func startChild(cmd *exec.Cmd, a account) (*child, error) {
 		if err != nil {
 			return
 		}
-		err = cmd.Wait()
-		c.mu.Lock()
-		c.err = err
+		c.err = cmd.Wait()
 		close(c.done)
-		c.mu.Unlock()
 	}()
 	return c, <-started
 }
 
-// signal sends sig unless the process has ended.
+// signal sends sig, unless the process has been reaped.
 func (c *child) signal(sig syscall.Signal) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	select {
-	case <-c.done:
-	default:
-		_ = c.cmd.Process.Signal(sig) // the only failure is that it ended just now
-	}
+	_ = c.cmd.Process.Signal(sig) // the only failure is that it has ended
 }

@@ -94,6 +94,9 @@ type Cluster struct {
 // crash is part of that, so ctx is the bound. Errors: [ErrNotFound], [ErrRunning], [ErrPortTaken] with the port, and the
 // last lines of the server's log when it ended early. The caller calls [Cluster.Stop].
 func Start(ctx context.Context, cfg Config) (_ *Cluster, err error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("starting Postgres: no folder given")
+	}
 	bin, err := findOrInstall(ctx, cfg.BinDir, cfg.Install, cfg.Progress)
 	if err != nil {
 		return nil, err
@@ -267,6 +270,9 @@ func (c *Cluster) SocketURL(database, user, password string) string {
 	u.RawQuery = q.Encode()
 	return u.String()
 }
+
+// Password returns the superuser's password; it is empty with [Config.Trust].
+func (c *Cluster) Password() string { return c.password }
 
 // SuperuserURL returns the connection URL of a database for the role that owns the cluster.
 func (c *Cluster) SuperuserURL(database string) string { return c.URL(database, superuser, c.password) }

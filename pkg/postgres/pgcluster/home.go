@@ -109,6 +109,46 @@ func (h home) elsewhere(ctx context.Context, progress io.Writer) (home, error) {
 	return h, nil
 }
 
+// Remove deletes the cluster that is kept in dir, wherever its data is, and the files about it, but not dir itself. It
+// returns [ErrRunning] while a process holds the cluster.
+func Remove(ctx context.Context, dir string) error {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("resolving %s: %w", dir, err)
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return fmt.Errorf("removing the Postgres cluster: %w", err)
+	}
+	defer lock.Close() //nolint:errcheck // closing is what unlocks, and reports nothing of use
+	h := home{dir: dir, base: dir}
+	doomed := []string{h.data(), h.data() + ".new", filepath.Join(dir, "socket")}
+	if recorded, err := os.ReadFile(filepath.Join(dir, locationFile)); err == nil {
+		h.base = strings.TrimSpace(string(recorded))
+		if h.acct, err = serverAccount(h.data()); err != nil {
+			return fmt.Errorf("removing the Postgres cluster: %w", err)
+		}
+		if h.reusable() { // else it is not ours to remove
+			doomed = append(doomed, h.base)
+		}
+	}
+	if err := clearLeftovers(ctx, h.data(), nil); err != nil {
+		return fmt.Errorf("removing the Postgres cluster: %w", err)
+	}
+	for _, name := range []string{locationFile, passwordFile, logFile, lockFile} {
+		doomed = append(doomed, filepath.Join(dir, name))
+	}
+	for _, path := range doomed {
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("removing the Postgres cluster: %w", err)
+		}
+	}
+	return nil
+}
+
 // reusable reports whether the recorded place is a folder of our account: anybody may create a folder of that name
 // under the temporary folder once it has been cleared.
 func (h home) reusable() bool {

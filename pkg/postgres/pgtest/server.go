@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
@@ -108,7 +109,7 @@ func StartCluster(ctx context.Context, progress io.Writer) (*pgcluster.Cluster, 
 // that a terminal sends to everybody at once.
 const reaper = `trap '' INT TERM HUP
 read -r _
-pidfile=$2/postmaster.pid
+pidfile=$2/data/postmaster.pid
 [ ! -e "$pidfile" ] || kill -QUIT "$1"
 i=0
 while [ -e "$pidfile" ] && [ "$i" -lt 100 ]; do sleep 0.05; i=$((i+1)); done
@@ -121,8 +122,8 @@ func startReaper(c *pgcluster.Cluster, dir string) error {
 	if err != nil {
 		return fmt.Errorf("starting the reaper of the test cluster: %w", err)
 	}
-	defer in.Close()                                                                            //nolint:errcheck // the child has its own
-	cmd := exec.Command("/bin/sh", "-c", reaper, "sh", strconv.Itoa(c.PID()), c.DataDir(), dir) //nolint:noctx // outlives us on purpose
+	defer in.Close()                                                                                          //nolint:errcheck // the child has its own
+	cmd := exec.Command("/bin/sh", "-c", reaper, "sh", strconv.Itoa(c.PID()), filepath.Dir(c.DataDir()), dir) //nolint:noctx // outlives us on purpose
 	cmd.Stdin = in
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

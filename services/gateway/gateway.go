@@ -1,0 +1,108 @@
+// Package gateway is the public edge: HTTP and gRPC in, the order service behind. It holds no state.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	pkgconfig "github.com/throughline/throughline/pkg/config"
+	"github.com/throughline/throughline/pkg/lifecycle"
+	"github.com/throughline/throughline/pkg/telemetry"
+	"github.com/throughline/throughline/services/gateway/internal/app"
+	"github.com/throughline/throughline/services/gateway/internal/config"
+)
+
+// Name is the service's name in logs, traces and metrics.
+const Name = "gateway"
+
+// shutdownTelemetry is how long the last spans may take to leave.
+const shutdownTelemetry = 5 * time.Second
+
+// ErrArguments says that the program was called with arguments; it takes its settings from the environment.
+var ErrArguments = errors.New("the gateway takes no arguments; its settings come from the environment")
+
+// Config is the gateway's settings.
+type Config = config.Config
+
+// Options are what a process that runs several services shares with this one. The zero value works.
+type Options struct {
+	// Logger is used as it is; nil makes one by Config's format and level, to standard error.
+	Logger *slog.Logger
+	// Telemetry is used and not shut down; nil makes one from Config.
+	Telemetry *telemetry.Telemetry
+	// Work ends calls in hand at once; nil leaves them Config.Grace.
+	Work context.Context
+	// Ready, if not nil, is called once with the addresses when calls are taken.
+	Ready func(httpAddr, grpcAddr string)
+}
+
+// Run is the program: it reads its settings from environ and serves until a signal comes or ctx ends. The first SIGINT or
+// SIGTERM lets calls in hand end, the second does not.
+func Run(ctx context.Context, args, environ []string) error {
+	if len(args) > 1 {
+		return ErrArguments
+	}
+	cfg, err := pkgconfig.Load[Config](pkgconfig.Prefix, environ)
+	if err != nil {
+		return err
+	}
+	stop, work, release := lifecycle.Signals(ctx)
+	defer release()
+	return RunWith(stop, cfg, Options{Work: work})
+}
+
+// RunWith serves until ctx ends and calls in hand have ended.
+func RunWith(ctx context.Context, cfg Config, opts Options) (err error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return fmt.Errorf("checking the settings: %w", err)
+	}
+	logger := opts.Logger
+	if logger == nil {
+		if logger, err = newLogger(cfg); err != nil {
+			return err
+		}
+	}
+	tel := opts.Telemetry
+	if tel == nil {
+		tel, err = telemetry.Setup(ctx, telemetry.Config{
+			ServiceName: Name, Instance: cfg.Instance, OTLPEndpoint: cfg.OTLPEndpoint, Logger: logger,
+		})
+		if err != nil {
+			return fmt.Errorf("setting up telemetry: %w", err)
+		}
+		defer func() {
+			// ctx is over by then.
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTelemetry)
+			defer cancel()
+			err = errors.Join(err, tel.Shutdown(last))
+		}()
+	}
+	work := opts.Work
+	if work == nil {
+		work = context.WithoutCancel(ctx)
+	}
+	logger.LogAttrs(ctx, slog.LevelInfo, "settings", pkgconfig.Effective(pkgconfig.Prefix, cfg)...)
+	a, err := app.New(ctx, cfg, tel, logger)
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx, work, func() {
+		logger.InfoContext(ctx, "serving", "http_addr", a.HTTPAddr(), "grpc_addr", a.GRPCAddr())
+		if opts.Ready != nil {
+			opts.Ready(a.HTTPAddr(), a.GRPCAddr())
+		}
+	})
+}
+
+func newLogger(cfg Config) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.LogLevel)); err != nil {
+		return nil, fmt.Errorf("reading THROUGHLINE_LOG_LEVEL: %w", err)
+	}
+	return telemetry.NewLogger(os.Stderr, cfg.LogFormat, level, Name, cfg.Instance)
+}

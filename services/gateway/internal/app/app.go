@@ -1,0 +1,178 @@
+// Package app wires the gateway together.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/throughline/throughline/pkg/lifecycle"
+	"github.com/throughline/throughline/pkg/telemetry"
+	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
+	"github.com/throughline/throughline/proto/openapi"
+	"github.com/throughline/throughline/services/gateway/internal/config"
+	"github.com/throughline/throughline/services/gateway/internal/grpcapi"
+	"github.com/throughline/throughline/services/gateway/internal/httpapi"
+	"github.com/throughline/throughline/services/internal/grpcx"
+)
+
+// ErrNotServing says that the order service answers but takes no calls.
+var ErrNotServing = errors.New("the order service is not serving")
+
+// App is a gateway that listens and can be run.
+type App struct {
+	group  *lifecycle.Group
+	orders *grpc.ClientConn
+	http   net.Listener
+	grpc   net.Listener
+}
+
+// New makes a gateway and binds its ports, so that a port that is taken is an error before anything runs. Run or Close it.
+func New(ctx context.Context, cfg config.Config, tel *telemetry.Telemetry, logger *slog.Logger) (*App, error) {
+	clients, err := cfg.Clients()
+	if err != nil {
+		return nil, fmt.Errorf("reading API keys: %w", err)
+	}
+	if clients.Len() == 0 {
+		logger.WarnContext(ctx, "nobody may call: THROUGHLINE_API_KEYS is empty")
+	}
+	a := &App{group: lifecycle.New(logger, cfg.Grace)}
+	a.orders, err = grpcx.Dial(grpcx.ClientConfig{
+		Addr: cfg.OrderAddr, Credential: cfg.ServiceCredential, MaxDuration: cfg.CallTimeout, Telemetry: tel,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the order service: %w", err)
+	}
+	if err := a.listen(ctx, cfg); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	api := grpcapi.New(orderv1.NewOrderServiceClient(a.orders), clients, cfg.CallTimeout, logger)
+	public, err := grpcx.NewServer(grpcx.ServerConfig{
+		// Its own interceptor asks who calls.
+		Public: true, Telemetry: tel, Logger: logger, MaxDuration: cfg.CallTimeout + cfg.CallTimeout/2,
+		Interceptors: []grpc.UnaryServerInterceptor{api.Intercept},
+	})
+	if err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	orderv1.RegisterOrderServiceServer(public, api)
+
+	var health lifecycle.Health
+	health.AddCheck("gateway", a.group.Check)
+	health.AddCheck("order", a.orderServes)
+	handler, err := httpapi.NewHandler(api, map[string]http.Handler{
+		"/healthz":      health.Healthz(),
+		"/readyz":       health.Readyz(),
+		"/metrics":      tel.MetricsHandler(),
+		"/openapi.yaml": document(),
+	}, logger)
+	if err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	server := httpapi.NewServer(tel.ServerMiddleware(handler), cfg.CallTimeout)
+	server.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug)
+	a.group.Add("grpc", serveGRPC(public, a.grpc))
+	a.group.Add("http", serveHTTP(server, httpapi.ProblemListener(a.http)))
+	return a, nil
+}
+
+func (a *App) listen(ctx context.Context, cfg config.Config) (err error) {
+	var lc net.ListenConfig
+	if a.http, err = lc.Listen(ctx, "tcp", cfg.HTTPAddr); err != nil {
+		return fmt.Errorf("listening for HTTP: %w", err)
+	}
+	if a.grpc, err = lc.Listen(ctx, "tcp", cfg.GRPCAddr); err != nil {
+		return fmt.Errorf("listening for gRPC: %w", err)
+	}
+	return nil
+}
+
+// HTTPAddr answers where HTTP is served.
+func (a *App) HTTPAddr() string { return a.http.Addr().String() }
+
+// GRPCAddr answers where gRPC is served.
+func (a *App) GRPCAddr() string { return a.grpc.Addr().String() }
+
+// Run serves until stop is done and calls in hand have ended, or work is done; see lifecycle.Group. It closes the App.
+func (a *App) Run(stop, work context.Context, ready func()) error {
+	return errors.Join(a.group.Run(stop, work, ready), a.Close())
+}
+
+// Close lets go of ports and connections. It may be called again.
+func (a *App) Close() error {
+	var errs []error
+	for _, l := range []net.Listener{a.http, a.grpc} {
+		if l == nil {
+			continue
+		}
+		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, fmt.Errorf("closing a listener: %w", err))
+		}
+	}
+	// An error here says that it is closed already.
+	_ = a.orders.Close()
+	return errors.Join(errs...)
+}
+
+func (a *App) orderServes(ctx context.Context) error {
+	resp, err := healthpb.NewHealthClient(a.orders).Check(ctx, &healthpb.HealthCheckRequest{})
+	if err != nil {
+		return fmt.Errorf("asking the order service: %w", err)
+	}
+	if resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		return ErrNotServing
+	}
+	return nil
+}
+
+func document() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/yaml")
+		w.Header().Set("Cache-Control", "max-age=300")
+		// An error here is a caller that went away.
+		_, _ = w.Write(openapi.YAML)
+	})
+}
+
+func serveGRPC(s *grpcx.Server, l net.Listener) lifecycle.Func {
+	return func(stop, work context.Context, ready func()) error {
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(l) }()
+		ready()
+		select {
+		case err := <-served:
+			return fmt.Errorf("serving gRPC: %w", err)
+		case <-stop.Done():
+		}
+		s.Drain(work.Done())
+		<-served
+		return nil
+	}
+}
+
+func serveHTTP(s *http.Server, l net.Listener) lifecycle.Func {
+	return func(stop, work context.Context, ready func()) error {
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(l) }()
+		ready()
+		select {
+		case err := <-served:
+			return fmt.Errorf("serving HTTP: %w", err)
+		case <-stop.Done():
+		}
+		if err := s.Shutdown(work); err != nil {
+			// The time for calls in hand is over. A create that was passed on is finished by the order service.
+			err = errors.Join(err, s.Close())
+			<-served
+			return fmt.Errorf("stopping HTTP: %w", err)
+		}
+		<-served
+		return nil
+	}
+}

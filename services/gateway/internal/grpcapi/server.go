@@ -1,0 +1,150 @@
+package grpcapi
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/throughline/throughline/pkg/keys"
+	"github.com/throughline/throughline/pkg/telemetry"
+	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
+	"github.com/throughline/throughline/services/internal/grpcx"
+)
+
+// DefaultTimeout bounds a call to the order service, repeats included. It is far above what an order takes to be
+// accepted, and below the time after which clients and proxies give up.
+const DefaultTimeout = 10 * time.Second
+
+// Server is the public OrderService.
+type Server struct {
+	orderv1.UnimplementedOrderServiceServer
+
+	orders  orderv1.OrderServiceClient
+	clients Clients
+	timeout time.Duration
+	logger  *slog.Logger
+	pause   func(ctx context.Context, d time.Duration) error
+}
+
+// New makes a Server that passes calls on to orders. timeout bounds each call to it; 0 means DefaultTimeout. A nil logger
+// logs nothing.
+func New(orders orderv1.OrderServiceClient, clients Clients, timeout time.Duration, logger *slog.Logger) *Server {
+	if timeout <= 0 {
+		timeout = DefaultTimeout
+	}
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return &Server{orders: orders, clients: clients, timeout: timeout, logger: logger, pause: pause}
+}
+
+// CreateOrder places an order, or answers what it answered before for the same key.
+func (s *Server) CreateOrder(ctx context.Context, req *orderv1.CreateOrderRequest) (*orderv1.CreateOrderResponse, error) {
+	c, err := callerFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx = telemetry.WithAttributes(ctx, telemetry.OrderID.String(keys.OrderID(c.client, c.key).String()))
+	return forward(context.WithoutCancel(ctx), s, c, "CreateOrder", req, s.orders.CreateOrder)
+}
+
+// GetOrder answers with the order as it is now.
+func (s *Server) GetOrder(ctx context.Context, req *orderv1.GetOrderRequest) (*orderv1.GetOrderResponse, error) {
+	c, err := callerFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if ctx, err = withOrder(ctx, req.GetOrderId()); err != nil {
+		return nil, err
+	}
+	return forward(ctx, s, c, "GetOrder", req, s.orders.GetOrder)
+}
+
+// ListOrders answers with the client's orders, newest first.
+func (s *Server) ListOrders(ctx context.Context, req *orderv1.ListOrdersRequest) (*orderv1.ListOrdersResponse, error) {
+	c, err := callerFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return forward(ctx, s, c, "ListOrders", req, s.orders.ListOrders)
+}
+
+// CancelOrder asks for an order to be undone.
+func (s *Server) CancelOrder(ctx context.Context, req *orderv1.CancelOrderRequest) (*orderv1.CancelOrderResponse, error) {
+	c, err := callerFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if ctx, err = withOrder(ctx, req.GetOrderId()); err != nil {
+		return nil, err
+	}
+	return forward(context.WithoutCancel(ctx), s, c, "CancelOrder", req, s.orders.CancelOrder)
+}
+
+// withOrder puts the order id into the spans. An id that we never wrote names no order, and goes no further.
+func withOrder(ctx context.Context, id string) (context.Context, error) {
+	if parsed, err := uuid.Parse(id); err != nil || parsed.String() != id {
+		return nil, grpcx.Error(grpcx.OrderNotFound, "there is no such order")
+	}
+	return telemetry.WithAttributes(ctx, telemetry.OrderID.String(id)), nil
+}
+
+// forward passes a call on, with metadata made from scratch and a deadline of ours, and tells the caller what came of it.
+func forward[Req, Resp any](ctx context.Context, s *Server, c caller, method string, req *Req,
+	call func(context.Context, *Req, ...grpc.CallOption) (*Resp, error),
+) (*Resp, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	out := grpcx.Outgoing(ctx, grpcx.Entries{ClientID: c.client, IdempotencyKey: c.key})
+	var header metadata.MD
+	resp, err := retry(out, s.pause, func() (*Resp, error) {
+		header = nil
+		return call(out, req, grpc.Header(&header))
+	})
+	if err != nil {
+		told := translate(err)
+		if grpcx.ReasonOf(told) == grpcx.Internal {
+			s.logger.ErrorContext(ctx, "calling the order service failed", telemetry.LogMethod, method,
+				telemetry.LogClientID, c.client, telemetry.LogError, err)
+		}
+		return nil, told
+	}
+	if err := answer(ctx, header); err != nil {
+		return nil, fmt.Errorf("passing on the answer of %s: %w", method, err)
+	}
+	return resp, nil
+}
+
+// answer passes on what the order service said beside the message.
+func answer(ctx context.Context, header metadata.MD) error {
+	replayed := first(header, grpcx.MetadataReplayed) == "true"
+	if a := AnswerFrom(ctx); a != nil {
+		a.Replayed = replayed
+		if body := first(header, grpcx.MetadataHTTPBody); body != "" {
+			a.Body = []byte(body)
+		}
+		return nil
+	}
+	if !replayed {
+		return nil
+	}
+	if err := grpc.SetHeader(ctx, metadata.Pairs(grpcx.MetadataReplayed, "true")); err != nil {
+		return fmt.Errorf("setting the header: %w", err)
+	}
+	return nil
+}
+
+func first(md metadata.MD, name string) string {
+	if values := md.Get(name); len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+func indexed(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }

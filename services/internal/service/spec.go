@@ -1,0 +1,96 @@
+package service
+
+import (
+	"context"
+	"log/slog"
+	"net"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/grpc"
+
+	"github.com/throughline/throughline/pkg/inbox"
+	"github.com/throughline/throughline/pkg/lifecycle"
+	"github.com/throughline/throughline/pkg/messaging"
+	"github.com/throughline/throughline/pkg/outbox"
+	"github.com/throughline/throughline/pkg/postgres"
+	"github.com/throughline/throughline/pkg/telemetry"
+)
+
+// Spec is one service.
+type Spec struct {
+	// Name is the service's name in logs, traces, metrics and on its connections.
+	Name   string
+	Config Config
+	// GRPCAddr is where gRPC is served, HTTPAddr where /healthz, /readyz and /metrics are. Empty means a free port on loopback.
+	GRPCAddr string
+	HTTPAddr string
+	// Settings is the service's whole configuration, for the log; nil means Config.
+	Settings any
+	// Migrations are run in their order, after those of the outbox and the inbox.
+	Migrations []postgres.Migrations
+	// Build makes the parts of the service. It is called once, when the database is there and migrated. ctx ends with the
+	// start-up; what lives longer belongs into a component.
+	Build func(ctx context.Context, rt *Runtime) (Parts, error)
+}
+
+// Runtime is what the parts of a service are made from. All of it outlives them.
+type Runtime struct {
+	Name string
+	// Owner names this instance in leases, unlike any other.
+	Owner     string
+	Logger    *slog.Logger
+	Telemetry *telemetry.Telemetry
+	Pool      *pgxpool.Pool
+	Conn      *messaging.Conn
+	// Relay is running when the parts run.
+	Relay *outbox.Relay
+}
+
+// Parts are what is particular to one service.
+type Parts struct {
+	// Register adds the service's gRPC services; nil adds none.
+	Register func(grpc.ServiceRegistrar)
+	// Components run while consumers and gRPC do; they start before them, in their order, and end after them.
+	Components []Component
+	// Consumers run their Apply through an inbox.Processor.
+	Consumers []Consumer
+	// Checks are asked by /readyz, besides those of the runtime.
+	Checks []Check
+}
+
+// Component is a named part that runs.
+type Component struct {
+	Name string
+	lifecycle.Component
+}
+
+// Consumer is one durable consumer and what is done with its messages. Its durable name is its name in the inbox.
+type Consumer struct {
+	messaging.ConsumerConfig
+	Apply inbox.Apply
+}
+
+// Check is a named readiness check.
+type Check struct {
+	Name  string
+	Check lifecycle.Check
+}
+
+// Options are what a process that holds several services shares with one of them. The zero value works.
+type Options struct {
+	// Logger is used as it is; nil makes one by Config's format and level, to standard error.
+	Logger *slog.Logger
+	// Telemetry is used and not shut down; nil makes one from Config.
+	Telemetry *telemetry.Telemetry
+	// Work ends the work in hand at once; nil leaves it Config.Grace.
+	Work context.Context //nolint:containedctx // it is handed on at once and never kept
+	// GRPCListener and HTTPListener take the place of the addresses. They are closed at the end.
+	GRPCListener, HTTPListener net.Listener
+	// Serving, if not nil, is called once when the probes are served: the service may still wait for what it needs.
+	Serving func(Addresses)
+	// Ready, if not nil, is called once when calls and messages are taken.
+	Ready func(Addresses)
+}
+
+// Addresses are where a service listens: host:port.
+type Addresses struct{ GRPC, HTTP string }

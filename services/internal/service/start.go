@@ -1,0 +1,177 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/exaring/otelpgx"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/throughline/throughline/pkg/inbox"
+	"github.com/throughline/throughline/pkg/lifecycle"
+	"github.com/throughline/throughline/pkg/messaging"
+	"github.com/throughline/throughline/pkg/outbox"
+	"github.com/throughline/throughline/pkg/postgres"
+	"github.com/throughline/throughline/services/internal/grpcx"
+)
+
+const (
+	retryFirst = 200 * time.Millisecond
+	retryMax   = 5 * time.Second
+)
+
+// tracerName names the tracer of messages.
+const tracerName = "github.com/throughline/throughline/pkg/messaging"
+
+// state is what readiness says about a service as a whole. run writes it, probes read it.
+type state struct {
+	mu      sync.Mutex
+	waiting string // what the start-up waits for
+	parts   *lifecycle.Group
+}
+
+func (s *state) set(waiting string, parts *lifecycle.Group) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting, s.parts = waiting, parts
+}
+
+func (s *state) check(ctx context.Context) error {
+	s.mu.Lock()
+	waiting, parts := s.waiting, s.parts
+	s.mu.Unlock()
+	if parts != nil {
+		return parts.Check(ctx)
+	}
+	return fmt.Errorf("%w: %s", errStarting, waiting)
+}
+
+// run waits for what the service needs, builds it and runs its parts.
+func (s *server) run(stop, work context.Context, ready func()) error {
+	s.state.set("waiting for the database", nil)
+	pool, err := s.openDatabase(stop)
+	if err != nil {
+		return ended(stop, err)
+	}
+	defer pool.Close()
+	s.state.set("building the service", nil)
+	conn, err := messaging.Connect(messaging.Config{
+		URL: s.spec.Config.NATSURL, Name: s.spec.Name, Logger: s.log, Tracer: s.tracer(),
+	})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	group, err := s.build(stop, pool, conn)
+	if err != nil {
+		return ended(stop, err)
+	}
+	s.state.set("", group)
+	return group.Run(stop, work, ready)
+}
+
+// ended turns an error into an ordinary end if the service was told to stop while it started.
+func ended(stop context.Context, err error) error {
+	if stop.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// openDatabase waits for the database and migrates it.
+func (s *server) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
+	cfg := postgres.Config{
+		URL: s.spec.Config.DatabaseURL, MaxConns: s.spec.Config.DatabaseConns, AppName: "throughline-" + s.spec.Name, Logger: s.log,
+	}
+	if s.tel.Exporting() {
+		cfg.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(s.tel.TracerProvider()), otelpgx.WithTrimSQLInSpanName())
+	}
+	pool, err := postgres.Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.health.AddCheck("database", pool.Ping)
+	sets := append([]postgres.Migrations{outbox.Migrations(), inbox.Migrations()}, s.spec.Migrations...)
+	wait := retryFirst
+	for {
+		err := postgres.Migrate(ctx, pool, sets...)
+		if err == nil {
+			return pool, nil
+		}
+		if class := postgres.Classify(err); ctx.Err() != nil || class != postgres.Unavailable && class != postgres.LockTimeout {
+			pool.Close()
+			return nil, err
+		}
+		s.log.WarnContext(ctx, "migrations not completed, trying again", "error", err, "in", wait)
+		pause(ctx, wait)
+		wait = min(2*wait, retryMax)
+	}
+}
+
+// build makes the parts, in the order in which they start.
+func (s *server) build(ctx context.Context, pool *pgxpool.Pool, conn *messaging.Conn) (*lifecycle.Group, error) {
+	owner := s.owner()
+	rt := &Runtime{
+		Name: s.spec.Name, Owner: owner, Logger: s.log, Telemetry: s.tel, Pool: pool, Conn: conn,
+		Relay: outbox.NewRelay(pool, conn, outbox.Config{Owner: owner, Logger: s.log}),
+	}
+	parts, err := s.spec.Build(ctx, rt)
+	if err != nil {
+		return nil, fmt.Errorf("building the %s service: %w", s.spec.Name, err)
+	}
+	api, err := grpcx.NewServer(grpcx.ServerConfig{
+		Credentials: []string{s.spec.Config.ServiceCredential}, Telemetry: s.tel, Logger: s.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if parts.Register != nil {
+		parts.Register(api)
+	}
+
+	group := lifecycle.New(s.log, s.spec.Config.Grace)
+	streams := &streams{conn: conn, log: s.log}
+	group.AddFunc("streams", streams.run)
+	group.AddFunc("relay", func(stop, work context.Context, ready func()) error {
+		ready()
+		return rt.Relay.Run(stop, work)
+	})
+	for _, c := range parts.Components {
+		group.Add(c.Name, c.Component)
+	}
+	for _, c := range parts.Consumers {
+		group.AddFunc(c.Name, s.consume(rt, c))
+	}
+	group.AddFunc("grpc", func(stop, work context.Context, ready func()) error {
+		return serveGRPC(api, s.grpc, stop, work, ready)
+	})
+
+	s.health.AddCheck("broker", conn.Check)
+	s.health.AddCheck("streams", streams.check)
+	s.health.AddCheck("relay", rt.Relay.Ready)
+	for _, c := range parts.Checks {
+		s.health.AddCheck(c.Name, c.Check)
+	}
+	return group, nil
+}
+
+// consume runs one consumer until it is told to stop.
+func (s *server) consume(rt *Runtime, c Consumer) lifecycle.Func {
+	p := &inbox.Processor{Pool: rt.Pool, Consumer: c.Name, Apply: c.Apply, Logger: s.log}
+	return func(stop, work context.Context, ready func()) error {
+		ready() // it waits for the broker by itself
+		return rt.Conn.Consume(stop, work, c.ConsumerConfig, p.Handle)
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

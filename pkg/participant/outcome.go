@@ -33,6 +33,9 @@ type Unknown struct {
 	Err error
 	// RetryAfter is when to attempt again; 0 leaves that to the growing delay.
 	RetryAfter time.Duration
+	// Reference is the outside system's id of what this attempt may have acted on, so that the next one can ask for it;
+	// empty leaves the one on record.
+	Reference string
 }
 
 // Waiting says that the step waits for the customer. It never advances the saga.

@@ -234,6 +234,7 @@ func (c *recordColumnsOf) add(f *finished, replyID uuid.UUID, resultType string,
 		wait := max(o.Ask, recordRetry)
 		again = &wait
 	case Unknown:
+		reference = o.Reference
 		wait := o.RetryAfter
 		if wait <= 0 {
 			wait = retryDelay(f.record.Attempts)

@@ -3,7 +3,6 @@ package payment
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -23,10 +22,9 @@ type keyRecord struct {
 	CreatedAt   time.Time `json:"created_at"`
 	Status      int       `json:"status"`
 	ContentType string    `json:"content_type,omitempty"`
-	// Exactly one of the two; JSON stays readable in the journal, and anything
-	// else that a fault rule answers must survive byte for byte.
-	Body json.RawMessage `json:"body,omitempty"`
-	Text []byte          `json:"text,omitempty"`
+	// Bytes, not JSON: a replay is the first answer byte for byte, whatever a
+	// fault rule made it.
+	Body []byte `json:"body"`
 
 	inUse bool
 }
@@ -63,17 +61,10 @@ func (s *store) claim(key, endpoint string, params url.Values, now time.Time, li
 		return nil, refusal(idempotencyError(http.StatusConflict, "idempotency_key_in_use", fmt.Sprintf(
 			"There is currently another in-progress request using this Idempotency-Key (%s). Please try again later.", key)))
 	}
-	return nil, &sim.Answer{Status: old.Status, Body: old.bytes(), ContentType: old.ContentType, Replayed: true}
+	return nil, &sim.Answer{Status: old.Status, Body: old.Body, ContentType: old.ContentType, Replayed: true}
 }
 
 func refusal(e *apiError) *sim.Answer { return &sim.Answer{Status: e.status, Body: e.body()} }
-
-func (k *keyRecord) bytes() []byte {
-	if k.Body != nil {
-		return k.Body
-	}
-	return k.Text
-}
 
 // settle binds the key to its answer; s.mu is held. It reports false if a
 // reset has forgotten the key meanwhile.
@@ -81,13 +72,7 @@ func (s *store) settle(rec *keyRecord, a sim.Answer) bool {
 	if s.keys[rec.Key] != rec {
 		return false
 	}
-	rec.Status, rec.ContentType, rec.inUse = a.Status, a.ContentType, false
-	// Only what the encoder would write unchanged may go in as JSON.
-	if again, err := json.Marshal(json.RawMessage(a.Body)); err == nil && string(again) == string(a.Body) {
-		rec.Body = a.Body
-	} else {
-		rec.Text = a.Body
-	}
+	rec.Status, rec.Body, rec.ContentType, rec.inUse = a.Status, a.Body, a.ContentType, false
 	return true
 }
 

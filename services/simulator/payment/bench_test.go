@@ -1,0 +1,58 @@
+package payment_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/throughline/throughline/services/simulator/payment"
+)
+
+// BenchmarkOrder is what one order costs here: create, confirm and capture,
+// each with its key, with the ledger on disk.
+func BenchmarkOrder(b *testing.B) {
+	server, err := payment.New(payment.Config{DataDir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = server.Close() })
+	handler := server.Handler()
+	var n atomic.Int64
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		post := func(path, key, form string) string {
+			r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, path, strings.NewReader(form))
+			if err != nil {
+				b.Error(err)
+			}
+			r.Header.Set("Authorization", "Bearer sk")
+			r.Header.Set("Idempotency-Key", key)
+			w := &answerWriter{header: http.Header{}}
+			handler.ServeHTTP(w, r)
+			if w.status != http.StatusOK {
+				b.Errorf("%s: %d %s", path, w.status, w.body.String())
+			}
+			return w.body.String()
+		}
+		for pb.Next() {
+			order := fmt.Sprint("o", n.Add(1))
+			body := post("/v1/payment_intents", "a"+order, "amount=5&currency=eur&capture_method=manual&payment_method=pm_card_visa&metadata[order_id]="+order)
+			id := body[len(`{"id":"`):][:27]
+			post("/v1/payment_intents/"+id+"/confirm", "b"+order, "")
+			post("/v1/payment_intents/"+id+"/capture", "c"+order, "")
+		}
+	})
+}
+
+type answerWriter struct {
+	header http.Header
+	status int
+	body   strings.Builder
+}
+
+func (w *answerWriter) Header() http.Header         { return w.header }
+func (w *answerWriter) WriteHeader(status int)      { w.status = status }
+func (w *answerWriter) Write(b []byte) (int, error) { return io.WriteString(&w.body, string(b)) }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -18,7 +17,8 @@ import (
 func signStandard(e webhook.Event, secret string, at time.Time) http.Header {
 	timestamp := strconv.FormatInt(at.Unix(), 10)
 	mac := hmac.New(sha256.New, webhookKey(secret))
-	fmt.Fprintf(mac, "%s.%s.%s", e.ID, timestamp, e.Payload) // a hash never fails to write
+	mac.Write([]byte(e.ID + "." + timestamp + "."))
+	mac.Write(e.Payload)
 	h := http.Header{}
 	h.Set("webhook-id", e.ID)
 	h.Set("webhook-timestamp", timestamp)

@@ -77,7 +77,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if method == http.MethodHead {
 		method = http.MethodGet // net/http leaves the body out
 	}
-	rt, allow := match(h.routes, method, r.URL.Path)
+	path := r.URL.Path
+	if strings.Contains(strings.ToLower(r.URL.RawPath), "%2f") {
+		path = "" // an escaped slash is no separator, and no path of ours has one within a part
+	}
+	rt, allow := match(h.routes, method, path)
 	switch {
 	case rt == nil && len(allow) > 0:
 		h.methodNotAllowed(sw, r, allow)

@@ -40,7 +40,9 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, stop func(), lo
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = server.Close()
 	}
-	<-failed // http.ErrServerClosed
+	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
 	if err != nil {
 		return fmt.Errorf("stopping: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/throughline/throughline/pkg/postgres"
@@ -68,13 +69,13 @@ func URL(tb testing.TB, migrations ...postgres.Migrations) string {
 		tb.Fatalf("pgtest: %v", err)
 	}
 	name := fmt.Sprintf("test_%d_%d", os.Getpid(), databases.Add(1))
-	if err := s.exec(ctx, `CREATE DATABASE %s TEMPLATE %s`, name, template); err != nil {
+	if err := execNamed(ctx, s.admin, `CREATE DATABASE %s TEMPLATE %s`, name, template); err != nil {
 		tb.Fatalf("pgtest: creating a database for the test: %v", err)
 	}
 	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 		defer cancel()
-		if err := s.exec(ctx, `DROP DATABASE IF EXISTS %s WITH (FORCE)`, name); err != nil {
+		if err := execNamed(ctx, s.admin, `DROP DATABASE IF EXISTS %s WITH (FORCE)`, name); err != nil {
 			tb.Errorf("pgtest: dropping the test's database: %v", err)
 		}
 	})
@@ -94,12 +95,18 @@ func (s *server) databaseURL(name string) string {
 	return u.String()
 }
 
-// exec runs a statement that takes no parameters, with names quoted into the places of %s.
-func (s *server) exec(ctx context.Context, format string, names ...string) error {
+// querier is a pool or one of its connections.
+type querier interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// execNamed runs a statement that takes no parameters, with names quoted into the places of %s.
+func execNamed(ctx context.Context, q querier, format string, names ...string) error {
 	quoted := make([]any, len(names))
 	for i, n := range names {
 		quoted[i] = pgx.Identifier{n}.Sanitize()
 	}
-	_, err := s.admin.Exec(ctx, fmt.Sprintf(format, quoted...))
+	_, err := q.Exec(ctx, fmt.Sprintf(format, quoted...))
 	return err
 }

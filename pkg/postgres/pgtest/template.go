@@ -10,8 +10,6 @@ import (
 	"hash"
 	"io/fs"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/throughline/throughline/pkg/postgres"
 )
 
@@ -22,7 +20,7 @@ func (s *server) template(ctx context.Context, migrations []postgres.Migrations)
 		return "", fmt.Errorf("reading migrations: %w", err)
 	}
 	name := "template_" + fingerprint
-	if ok, err := s.exists(ctx, s.admin, name); err != nil || ok {
+	if ok, err := exists(ctx, s.admin, name); err != nil || ok {
 		return name, err
 	}
 	conn, err := s.admin.Acquire(ctx)
@@ -36,19 +34,20 @@ func (s *server) template(ctx context.Context, migrations []postgres.Migrations)
 		return "", fmt.Errorf("locking template database: %w", err)
 	}
 	defer func() { _, _ = conn.Exec(context.WithoutCancel(ctx), unlock, name) }() // a lost session has lost its lock too
-	if ok, err := s.exists(ctx, conn, name); err != nil || ok {
+	if ok, err := exists(ctx, conn, name); err != nil || ok {
 		return name, err
 	}
-	return name, s.makeTemplate(ctx, name, migrations)
+	return name, s.makeTemplate(ctx, conn, name, migrations)
 }
 
-// makeTemplate migrates a database under another name and then renames it: one that has the name is complete.
-func (s *server) makeTemplate(ctx context.Context, name string, migrations []postgres.Migrations) error {
+// makeTemplate migrates a database under another name and then renames it: one that has the name is complete. It works
+// on the connection that holds the lock: all others of the pool may be waiting for that.
+func (s *server) makeTemplate(ctx context.Context, q querier, name string, migrations []postgres.Migrations) error {
 	unfinished := name + "_new"
-	if err := s.exec(ctx, `DROP DATABASE IF EXISTS %s WITH (FORCE)`, unfinished); err != nil {
+	if err := execNamed(ctx, q, `DROP DATABASE IF EXISTS %s WITH (FORCE)`, unfinished); err != nil {
 		return fmt.Errorf("dropping unfinished template database: %w", err)
 	}
-	if err := s.exec(ctx, `CREATE DATABASE %s`, unfinished); err != nil {
+	if err := execNamed(ctx, q, `CREATE DATABASE %s`, unfinished); err != nil {
 		return fmt.Errorf("creating template database: %w", err)
 	}
 	pool, err := postgres.Open(ctx, postgres.Config{URL: s.databaseURL(unfinished), MaxConns: 2, AppName: "pgtest"})
@@ -60,16 +59,13 @@ func (s *server) makeTemplate(ctx context.Context, name string, migrations []pos
 	if err != nil {
 		return err
 	}
-	if err := s.exec(ctx, `ALTER DATABASE %s RENAME TO %s`, unfinished, name); err != nil {
+	if err := execNamed(ctx, q, `ALTER DATABASE %s RENAME TO %s`, unfinished, name); err != nil {
 		return fmt.Errorf("renaming template database: %w", err)
 	}
 	return nil
 }
 
-func (s *server) exists(ctx context.Context, q interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}, name string,
-) (bool, error) {
+func exists(ctx context.Context, q querier, name string) (bool, error) {
 	var ok bool
 	if err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, name).Scan(&ok); err != nil {
 		return false, fmt.Errorf("looking for template database: %w", err)

@@ -11,8 +11,16 @@ import (
 type logAdapter struct {
 	logger *slog.Logger
 
-	mu    sync.Mutex
-	fatal string
+	once   sync.Once
+	failed chan struct{} // closed when fatal has been written
+	fatal  string
+}
+
+func newLogAdapter(logger *slog.Logger) *logAdapter {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return &logAdapter{logger: logger, failed: make(chan struct{})}
 }
 
 func (l *logAdapter) Noticef(format string, v ...any) { l.logger.Info(line(format, v)) }
@@ -23,20 +31,11 @@ func (l *logAdapter) Tracef(format string, v ...any)  { l.logger.Debug(line(form
 
 func (l *logAdapter) Fatalf(format string, v ...any) {
 	text := line(format, v)
-	l.mu.Lock()
-	l.fatal = text
-	l.mu.Unlock()
+	l.once.Do(func() {
+		l.fatal = text
+		close(l.failed)
+	})
 	l.logger.Error(text)
-}
-
-// lastFatal returns what kept the server from starting, to append to an error.
-func (l *logAdapter) lastFatal() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.fatal == "" {
-		return ""
-	}
-	return ": " + l.fatal
 }
 
 func line(format string, v []any) string { return "nats server: " + fmt.Sprintf(format, v...) }

@@ -48,8 +48,7 @@ type Config struct {
 	// ServerName is shown in monitoring; by default the server invents one at each start.
 	ServerName string
 
-	// Logger receives what the server logs at warning level and above, and at info level what it says about itself;
-	// nil discards it.
+	// Logger receives what the server logs; nil discards it.
 	Logger *slog.Logger
 }
 
@@ -85,32 +84,40 @@ func Start(cfg Config) (*Server, error) {
 		SyncInterval: cfg.SyncInterval,
 		MaxPayload:   cfg.MaxPayload,
 		NoSigs:       true,
-		NoLog:        cfg.Logger == nil,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting NATS: %w", err)
 	}
-	log := &logAdapter{logger: cfg.Logger}
-	if cfg.Logger != nil {
-		srv.SetLogger(log, false, false)
-	}
+	log := newLogAdapter(cfg.Logger)
+	srv.SetLogger(log, false, false)
 	go srv.Start()
 	s := &Server{cfg: cfg, srv: srv}
-	if !srv.ReadyForConnections(readyTimeout) {
+	if err := s.waitReady(log); err != nil {
 		s.Shutdown()
-		return nil, fmt.Errorf("starting NATS on %s: %w in %s%s", address(cfg.Host, port), ErrNotReady, readyTimeout, log.lastFatal())
-	}
-	addr, ok := srv.Addr().(*net.TCPAddr)
-	if !ok {
-		s.Shutdown()
-		return nil, fmt.Errorf("starting NATS: %w: it listens on %v", ErrNotReady, srv.Addr())
-	}
-	s.cfg.Port = addr.Port
-	if !srv.JetStreamEnabled() {
-		s.Shutdown()
-		return nil, fmt.Errorf("starting NATS: %w: JetStream could not use %s%s", ErrNotReady, cfg.StoreDir, log.lastFatal())
+		return nil, fmt.Errorf("starting NATS on %s with store %s: %w", address(cfg.Host, cfg.Port), cfg.StoreDir, err)
 	}
 	return s, nil
+}
+
+// waitReady returns when the server accepts connections, and notes the port that it has taken.
+func (s *Server) waitReady(log *logAdapter) error {
+	const poll = 50 * time.Millisecond // how soon a failure is noticed; the server itself looks more often
+	for deadline := time.Now().Add(readyTimeout); !s.srv.ReadyForConnections(poll); {
+		select {
+		case <-log.failed:
+			return fmt.Errorf("%w: %s", ErrNotReady, log.fatal)
+		default:
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w in %s", ErrNotReady, readyTimeout)
+		}
+	}
+	addr, ok := s.srv.Addr().(*net.TCPAddr)
+	if !ok || !s.srv.JetStreamEnabled() {
+		return fmt.Errorf("%w: it listens on %v, with JetStream: %v", ErrNotReady, s.srv.Addr(), s.srv.JetStreamEnabled())
+	}
+	s.cfg.Port = addr.Port
+	return nil
 }
 
 // URL returns the address for clients.

@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
@@ -15,6 +16,9 @@ import (
 // was and no effects. The only error is [ErrTooLate].
 func (d *Definition[T]) Advance(in Instance, data T, input Input, now time.Time) (Instance, Effects, error) {
 	p := passage[T]{def: d, in: in.clone(), data: data, now: now}
+	if _, first := input.(Started); first != (in.Status == "") {
+		return p.in, p.out, nil // begun already, or not yet
+	}
 	var err error
 	switch input := input.(type) {
 	case Started:
@@ -31,6 +35,7 @@ func (d *Definition[T]) Advance(in Instance, data T, input Input, now time.Time)
 		p.cause = "cancel"
 		err = p.cancel()
 	}
+	p.attention()
 	return p.in, p.out, err
 }
 
@@ -75,8 +80,16 @@ func (p *passage[T]) forward() {
 			return
 		}
 	}
-	p.in.Attention = ""
 	p.status(Completed)
+}
+
+// refused turns the saga back for a participant's reason. Our own reasons are not his to give.
+func (p *passage[T]) refused(reason string) {
+	switch reason {
+	case "", ReasonCancelled, ReasonTimedOut:
+		reason = ReasonRefused
+	}
+	p.turn(reason)
 }
 
 // turn turns the saga back.
@@ -89,32 +102,37 @@ func (p *passage[T]) turn(reason string) {
 }
 
 // backward sends the next undo, in reverse, or ends the saga. A step without an outcome is in doubt, and is undone like one
-// that is done. Steps without an undo are covered by the undos of the steps before them.
+// that is done. Steps without an undo are covered by the undos of the steps before them, unless they were done too late
+// for that: then a person must act, and the saga does not end.
 func (p *passage[T]) backward() {
+	uncovered := false
 	for i := len(p.in.Steps) - 1; i >= 0; i-- {
-		switch p.in.Steps[i].Phase {
+		switch s := &p.in.Steps[i]; s.Phase {
 		case Done, Sent, Waiting:
 			if undo := p.def.steps[i].undo; undo != nil {
 				p.send(i, Undoing, undo)
 				return
 			}
+			uncovered = uncovered || s.Attention != ""
 		case Undoing, UndoRefused:
 			return
 		case Idle, Refused, Undone:
 		}
 	}
-	p.in.Attention = ""
-	p.status(Compensated)
+	if !uncovered {
+		p.status(Compensated)
+	}
 }
 
 // reply deals with a reply, or with an answer that is as good as one.
 func (p *passage[T]) reply(r Replied) {
-	i, undo, ok := p.find(r.Step)
+	i, undo, ok := p.def.find(r.Step)
 	if !ok {
 		return
 	}
-	if participant := p.participant(i, undo); r.MessageID != uuid.Nil {
-		p.in.Seen[participant] = r.MessageID
+	// Replies may overtake each other; the ids grow with time.
+	if name := p.participant(i, undo); bytes.Compare(r.MessageID[:], idOf(p.in.Seen, name)) > 0 {
+		p.in.Seen[name] = r.MessageID
 	}
 	if undo {
 		p.replyToUndo(i, r)
@@ -124,62 +142,73 @@ func (p *passage[T]) reply(r Replied) {
 	case phase == Sent || phase == Waiting:
 		p.replyToAction(i, r)
 	case (phase == Refused || phase == Idle) && r.Outcome == OutcomeDone:
-		// A success that nobody expected any more.
 		p.lateSuccess(i)
 	}
+}
+
+func idOf(seen map[string]uuid.UUID, name string) []byte {
+	id := seen[name]
+	return id[:]
 }
 
 func (p *passage[T]) replyToAction(i int, r Replied) {
 	switch r.Outcome {
 	case OutcomeDone:
-		p.in.Attention = ""
 		p.enter(i, Done)
 		if p.in.Status == Running {
 			p.forward()
 		}
 	case OutcomeRefused:
-		p.in.Attention = ""
-		p.in.Steps[i].Reason = r.Reason
 		p.enter(i, Refused)
-		p.turn(r.Reason)
+		p.in.Steps[i].Reason = r.Reason
+		p.refused(r.Reason)
 	case OutcomeWaiting:
-		if p.in.Steps[i].Phase == Sent {
-			p.enter(i, Waiting)
-		}
-		p.in.Steps[i].Due = p.now.Add(p.delay(i))
+		p.waits(i)
 	}
+}
+
+// waits notes that the participant waits for the customer. It keeps the customer's deadline itself, so the budget counts
+// anew from each time it says so.
+func (p *passage[T]) waits(i int) {
+	s := &p.in.Steps[i]
+	if s.Phase == Sent {
+		p.note(s.Name, string(Sent), string(Waiting), 0)
+		s.Phase, s.Asked = Waiting, 0
+	}
+	s.Since, s.Attention = p.now, ""
+	p.look(i)
 }
 
 func (p *passage[T]) replyToUndo(i int, r Replied) {
 	switch phase := p.in.Steps[i].Phase; {
 	case r.Outcome == OutcomeDone && (phase == Undoing || phase == UndoRefused):
-		p.in.Attention = ""
 		p.enter(i, Undone)
 		p.backward()
 	case r.Outcome == OutcomeRefused && phase == Undoing:
-		p.in.Steps[i].Reason = r.Reason
 		p.enter(i, UndoRefused)
-		p.in.Attention = fmt.Sprintf("%s was refused: %s", r.Step, r.Reason)
+		p.in.Steps[i].Reason = r.Reason
+		p.in.Steps[i].Attention = fmt.Sprintf("%s was refused: %s", r.Step, r.Reason)
 	}
 }
 
-// lateSuccess undoes a step that was done after the saga had turned back without it.
+// lateSuccess deals with a success that nobody expected any more: the step had been refused, or was never sent as far as
+// the state knows.
 func (p *passage[T]) lateSuccess(i int) {
-	switch {
-	case p.in.Status == Running || p.in.Status == Completed:
+	if p.in.Status == Running || p.in.Status == Completed {
 		return // the step comes when its turn comes
-	case p.def.steps[i].undo == nil:
-		p.in.Attention = fmt.Sprintf("%s succeeded after the saga had turned back", p.def.steps[i].name)
-	default:
-		p.enter(i, Done)
-		p.status(Compensating)
-		p.backward()
 	}
+	p.enter(i, Done)
+	if p.def.steps[i].undo == nil {
+		// The undos that would have covered it may have run already.
+		p.in.Steps[i].Attention = fmt.Sprintf("%s succeeded after the saga had turned back", p.in.Steps[i].Name)
+	}
+	p.status(Compensating)
+	p.backward()
 }
 
 // answer deals with what a participant said when it was asked.
 func (p *passage[T]) answer(a Asked) {
-	i, undo, ok := p.find(a.Step)
+	i, undo, ok := p.def.find(a.Step)
 	if !ok {
 		return
 	}
@@ -194,41 +223,28 @@ func (p *passage[T]) answer(a Asked) {
 	case FoundRefused:
 		p.reply(Replied{Step: a.Step, Outcome: OutcomeRefused, Reason: a.Answer.Reason})
 		return
-	case FoundNothing, FoundRunning, FoundWaiting, Silent:
+	case FoundWaiting:
+		if !undo {
+			s.Asked++
+			p.waits(i)
+			return
+		}
+	case FoundNothing, FoundRunning, Silent:
 	}
 	s.Asked++
-	// A participant that waits for the customer keeps the customer's deadline itself.
-	spent := a.Answer.Finding != FoundWaiting && p.now.Sub(s.Since) >= p.def.steps[i].timing.Budget
-	if spent && p.overBudget(i, undo) {
-		return
+	if p.now.Sub(s.Since) >= p.def.steps[i].timing.Budget {
+		if !undo && p.def.steps[i].kind == KindCompensatable {
+			p.turn(ReasonTimedOut)
+			return
+		}
+		if s.Attention == "" {
+			s.Attention = fmt.Sprintf("%s has no outcome since %s", a.Step, s.Since.UTC().Format(time.RFC3339))
+		}
 	}
-	switch {
-	case a.Answer.Finding == FoundNothing && undo:
-		p.resend(i, p.def.steps[i].undo)
-	case a.Answer.Finding == FoundNothing:
-		p.resend(i, p.def.steps[i].action)
-	case a.Answer.Finding == FoundWaiting && s.Phase == Sent:
-		p.enter(i, Waiting)
+	if a.Answer.Finding == FoundNothing {
+		p.resend(i)
 	}
-	s.Due = p.now.Add(p.delay(i))
-}
-
-// overBudget decides about a step whose budget is used up. It reports whether the saga has turned back.
-func (p *passage[T]) overBudget(i int, undo bool) bool {
-	s := &p.in.Steps[i]
-	if !undo && p.def.steps[i].kind == KindCompensatable {
-		p.turn(ReasonTimedOut)
-		return true
-	}
-	name := p.def.steps[i].name
-	if undo {
-		name = p.def.steps[i].undoName
-	}
-	if p.in.Attention == "" {
-		p.in.Attention = fmt.Sprintf("%s has no outcome since %s", name, s.Since.UTC().Format(time.RFC3339))
-		p.note(name, string(s.Phase), string(s.Phase), s.Attempts)
-	}
-	return false
+	p.look(i)
 }
 
 // cancel turns the saga back at the client's request. It is too late once the pivot's command was sent.
@@ -251,32 +267,56 @@ func (p *passage[T]) cancel() error {
 // send sends the first command of a phase.
 func (p *passage[T]) send(i int, phase Phase, build Builder[T]) {
 	s := &p.in.Steps[i]
-	from := s.Phase
-	s.Phase, s.Attempts, s.Asked, s.Since = phase, 1, 0, p.now
-	s.Due = p.now.Add(p.delay(i))
 	cmd := build(p.data)
 	p.out.Send = append(p.out.Send, cmd)
-	p.note(cmd.Step, string(from), string(phase), 1)
+	p.note(cmd.Step, string(s.Phase), string(phase), 1)
+	*s = StepState{Name: s.Name, Phase: phase, Attempts: 1, Since: p.now, Reason: s.Reason}
+	p.look(i)
 }
 
-// resend sends the command of the current phase again.
-func (p *passage[T]) resend(i int, build Builder[T]) {
+// resend sends the command of the current phase again. A participant that waited for the customer and has no record any
+// more does not wait.
+func (p *passage[T]) resend(i int) {
 	s := &p.in.Steps[i]
+	from, build := s.Phase, p.def.steps[i].action
+	switch s.Phase {
+	case Undoing:
+		build = p.def.steps[i].undo
+	case Waiting:
+		s.Phase = Sent
+	}
 	s.Attempts++
 	cmd := build(p.data)
 	p.out.Send = append(p.out.Send, cmd)
-	p.note(cmd.Step, string(s.Phase), string(s.Phase), s.Attempts)
+	p.note(cmd.Step, string(from), string(s.Phase), s.Attempts)
 }
 
-// enter moves a step to a phase that sends nothing.
+// enter moves a step to a phase in which nothing is awaited.
 func (p *passage[T]) enter(i int, phase Phase) {
 	s := &p.in.Steps[i]
-	name := p.def.steps[i].name
+	name := s.Name
 	if phase == Undone || phase == UndoRefused {
 		name = p.def.steps[i].undoName
 	}
 	p.note(name, string(s.Phase), string(phase), 0)
-	s.Phase = phase
+	*s = StepState{Name: s.Name, Phase: phase, Since: p.now, Reason: s.Reason}
+}
+
+// attention gathers why a person is needed from the steps, and notes when that begins and ends.
+func (p *passage[T]) attention() {
+	why := ""
+	for _, s := range p.in.Steps {
+		if why == "" {
+			why = s.Attention
+		}
+	}
+	switch before := p.in.Attention; {
+	case before == "" && why != "":
+		p.note("", string(p.in.Status), NeedsAttention, 0)
+	case before != "" && why == "":
+		p.note("", NeedsAttention, string(p.in.Status), 0)
+	}
+	p.in.Attention = why
 }
 
 // status moves the saga as a whole.
@@ -293,19 +333,6 @@ func (p *passage[T]) note(step, from, to string, attempt int) {
 		Transition{Step: step, From: from, To: to, Cause: p.cause, CauseID: p.causeID, Attempt: attempt})
 }
 
-// find gives the step that an action or an undo belongs to.
-func (p *passage[T]) find(name string) (i int, undo, ok bool) {
-	for i, s := range p.def.steps {
-		switch name {
-		case s.name:
-			return i, false, true
-		case s.undoName:
-			return i, true, true
-		}
-	}
-	return 0, false, false
-}
-
 func (p *passage[T]) participant(i int, undo bool) string {
 	if undo {
 		return p.def.steps[i].undoParticipant
@@ -313,14 +340,27 @@ func (p *passage[T]) participant(i int, undo bool) string {
 	return p.def.steps[i].participant
 }
 
+// look sets when to look at a step again: after a delay, but no later than when its budget ends.
+func (p *passage[T]) look(i int) {
+	s := &p.in.Steps[i]
+	s.Due = p.now.Add(p.delay(i))
+	if end := s.Since.Add(p.def.steps[i].timing.Budget); end.After(p.now) && end.Before(s.Due) {
+		s.Due = end
+	}
+}
+
 // delay is how long to wait before a step is looked at again: the step's Ask, doubled with each time asked, at most AskMax,
 // and moved by up to a fifth either way, so that sagas that failed together do not come back together. The move follows
 // from the saga's id, because Advance knows no randomness.
 func (p *passage[T]) delay(i int) time.Duration {
 	t, s := p.def.steps[i].timing, p.in.Steps[i]
-	d := t.AskMax
-	if s.Asked < 20 {
-		d = min(t.Ask<<s.Asked, t.AskMax)
+	d := min(t.Ask, t.AskMax)
+	for range s.Asked {
+		if d > t.AskMax/2 {
+			d = t.AskMax
+			break
+		}
+		d *= 2
 	}
 	h := fnv.New64a()
 	h.Write(p.in.ID[:])

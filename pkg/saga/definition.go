@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
 
+	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -38,7 +40,7 @@ func To(participant, step string, payload proto.Message) Command {
 }
 
 // Builder builds a command from the saga's data. It must do nothing else: no I/O, no clock, no randomness. It is called
-// again for each attempt, and once at start-up with the zero value of T.
+// again for each attempt, and once at start-up with an empty T.
 type Builder[T proto.Message] func(data T) Command
 
 // Timing bounds a step in time. Zero values mean the defaults.
@@ -123,6 +125,9 @@ func MustDefine[T proto.Message](name string, version int, steps ...Step[T]) *De
 	return d
 }
 
+// token is what may stand between the dots of a subject.
+var token = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
 // Define makes a definition. The error says what is wrong with the steps.
 func Define[T proto.Message](name string, version int, steps ...Step[T]) (*Definition[T], error) {
 	if name == "" || version < 1 || len(steps) == 0 {
@@ -135,7 +140,15 @@ func Define[T proto.Message](name string, version int, steps ...Step[T]) (*Defin
 		if err := s.learn(); err != nil {
 			return nil, fmt.Errorf("defining saga %s: %w", name, err)
 		}
+		for _, n := range []string{s.participant, s.undoParticipant} {
+			if n != "" && !token.MatchString(n) {
+				return nil, fmt.Errorf("defining saga %s: %q cannot be part of a subject", name, n)
+			}
+		}
 		for _, n := range []string{s.name, s.undoName} {
+			if n != "" && !token.MatchString(n) {
+				return nil, fmt.Errorf("defining saga %s: %q cannot be part of a subject", name, n)
+			}
 			if n != "" && used[n] {
 				return nil, fmt.Errorf("defining saga %s: the name %q is used twice", name, n)
 			}
@@ -144,6 +157,8 @@ func Define[T proto.Message](name string, version int, steps ...Step[T]) (*Defin
 		switch {
 		case s.kind == KindRetriable && !turned:
 			return nil, fmt.Errorf("defining saga %s: retriable step %s does not follow a pivot", name, s.name)
+		case s.kind == KindRetriable && d.steps[0].kind == KindPivot:
+			return nil, fmt.Errorf("defining saga %s: if step %s were refused, no step before pivot %s could undo the pivot", name, s.name, d.steps[0].name)
 		case s.kind != KindRetriable && turned:
 			return nil, fmt.Errorf("defining saga %s: only retriable steps may follow the pivot, %s is %s", name, s.name, s.kind)
 		}
@@ -158,7 +173,7 @@ func Define[T proto.Message](name string, version int, steps ...Step[T]) (*Defin
 // learn calls the builders with the zero value to learn whom they address.
 func (s *Step[T]) learn() error {
 	var zero T
-	data := zero.ProtoReflect().Type().Zero().Interface().(T)
+	data := zero.ProtoReflect().Type().New().Interface().(T)
 	if s.name == "" || s.action == nil {
 		return errors.New("a step needs a name and an action")
 	}
@@ -190,6 +205,31 @@ func (d *Definition[T]) fingerprint() []byte {
 		fmt.Fprintf(h, "%q %q %q %q %q\n", s.name, s.kind, s.participant, s.undoName, s.undoParticipant)
 	}
 	return h.Sum(nil)[:8]
+}
+
+// New gives a saga before it begins. [Started] begins it.
+func (d *Definition[T]) New(id uuid.UUID, key string) Instance {
+	in := Instance{
+		ID: id, Definition: d.name, Version: d.version, Hash: d.hash, IdempotencyKey: key,
+		Steps: make([]StepState, len(d.steps)), Seen: make(map[string]uuid.UUID),
+	}
+	for i, s := range d.steps {
+		in.Steps[i].Name = s.name
+	}
+	return in
+}
+
+// find gives the step that an action or an undo belongs to.
+func (d *Definition[T]) find(name string) (i int, undo, ok bool) {
+	for i, s := range d.steps {
+		switch name {
+		case s.name:
+			return i, false, true
+		case s.undoName:
+			return i, true, name != ""
+		}
+	}
+	return 0, false, false
 }
 
 // Name is the saga's name.

@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -63,7 +64,7 @@ type Config[T proto.Message] struct {
 // Engine runs sagas of one data type on Postgres. Any number of instances may run side by side.
 type Engine[T proto.Message] struct {
 	cfg Config[T]
-	// definitions are the plans known here, by name and version. The last one given of a name begins new sagas.
+	// definitions are the plans known here, by name and version.
 	definitions map[planKey]*Definition[T]
 	log         *slog.Logger
 }
@@ -87,7 +88,8 @@ func NewEngine[T proto.Message](cfg Config[T], definitions ...*Definition[T]) *E
 
 func (e *Engine[T]) definition(in *Instance) (*Definition[T], error) {
 	d, ok := e.definitions[planKey{in.Definition, in.Version}]
-	if !ok {
+	// Of another plan with the same number the steps are not known either.
+	if !ok || !bytes.Equal(d.hash, in.Hash) {
 		return nil, fmt.Errorf("%w: %s version %d of saga %s", ErrUnknownDefinition, in.Definition, in.Version, in.ID)
 	}
 	return d, nil
@@ -110,13 +112,8 @@ func (e *Engine[T]) Begin(ctx context.Context, d *Definition[T], id uuid.UUID, k
 	if err != nil {
 		return nil, fmt.Errorf("encoding the data of saga %s: %w", id, err)
 	}
-	before := Instance{
-		ID: id, Definition: d.name, Version: d.version, Hash: d.hash, IdempotencyKey: key,
-		Steps: make([]StepState, len(d.steps)), Seen: make(map[string]uuid.UUID),
-	}
-	for i, s := range d.steps {
-		before.Steps[i].Name = s.name
-	}
+	now = now.Truncate(time.Microsecond) // as the database keeps it
+	before := d.New(id, key)
 	after, effects, err := d.Advance(before, data, Started{}, now)
 	if err != nil {
 		return nil, fmt.Errorf("beginning saga %s: %w", id, err)
@@ -206,7 +203,8 @@ type item[T proto.Message] struct {
 	data        T
 	before      Instance
 	chain       outbox.Chain
-	began       bool // the chain was begun
+	began       bool      // the chain was begun
+	last        uuid.UUID // the last row of the last chain before this one
 	changed     bool
 	transitions []Transition
 	armed       []timer
@@ -239,19 +237,37 @@ func (w *work[T]) advance(it *item[T], input Input, lastSeen uuid.UUID, trace te
 		return err
 	}
 	if !it.began {
+		it.last = r.aggregate.LastMessageID
 		it.chain, it.began = r.aggregate.Begin(lastSeen), true
 	}
+	// Of several replies in one transaction, any may be the proof.
+	it.chain.Proven = it.chain.Proven || it.last == lastSeen
 	if trace.TraceParent == "" {
 		trace = r.trace // timers and operators continue the saga's own trace
 	}
 	r.Instance = after
 	it.transitions = append(it.transitions, effects.Transitions...)
 	it.changed = true
-	if due := r.due(); !due.IsZero() && (r.Armed.IsZero() || due.Before(r.Armed) || !r.Armed.After(w.now)) {
-		r.Armed = due
-		it.armed = append(it.armed, timer{due, r.ID})
-	}
+	w.arm(it, before.due())
 	return w.engine.fill(&it.chain, r, Change[T]{Before: before, After: after, Data: it.data, At: w.now}, effects, trace)
+}
+
+// arm sets a timer for a saga unless one is set that fires soon enough. was is when the saga was due before: while it was
+// not due at all its timer may have been taken for idle and be falling away at this moment, and does not count.
+func (w *work[T]) arm(it *item[T], was time.Time) {
+	r := it.record
+	due := r.due()
+	switch {
+	case due.IsZero():
+		return
+	case was.IsZero() && due.Equal(r.Armed):
+		due = due.Add(time.Microsecond) // a key of its own
+	case was.IsZero(), r.Armed.IsZero(), due.Before(r.Armed), !r.Armed.After(w.now):
+	default:
+		return
+	}
+	r.Armed = due
+	it.armed = append(it.armed, timer{due, r.ID})
 }
 
 // queue adds everything that the work changes to a batch, and gives the chains to hand off after the commit.
@@ -326,7 +342,7 @@ func (e *Engine[T]) cancelOnce(ctx context.Context, id uuid.UUID, extra func(*pg
 	}
 	// A request is no proof of what is out, so the chain is left to the sweep.
 	if err := w.advance(it, CancelRequested{}, uuid.Nil, telemetry.Inject(ctx)); err != nil {
-		return r.Instance, err
+		return r.Instance, fmt.Errorf("cancelling saga %s: %w", id, err)
 	}
 	var b pgx.Batch
 	chains, err := w.queue(&b)

@@ -46,7 +46,12 @@ const (
 const (
 	ReasonCancelled = "cancelled"
 	ReasonTimedOut  = "timed_out"
+	// ReasonRefused stands for a refusal without a word of its own.
+	ReasonRefused = "refused"
 )
+
+// NeedsAttention stands in a saga's history for the status while a person is needed.
+const NeedsAttention = "needs_attention"
 
 // StepState is the state of one step of one saga.
 type StepState struct {
@@ -56,11 +61,15 @@ type StepState struct {
 	Attempts int `json:"attempts,omitempty"`
 	// Asked counts how often the participant was asked in the current phase.
 	Asked int `json:"asked,omitempty"`
-	// Since is when the current phase began; Due is when to look again.
+	// Since is when the current phase began or, if it is Waiting, when the participant last said that it waits. The budget
+	// counts from here.
 	Since time.Time `json:"since,omitzero"`
-	Due   time.Time `json:"due,omitzero"`
-	// Reason is why the step was refused.
+	// Due is when to look again; zero if nothing is awaited.
+	Due time.Time `json:"due,omitzero"`
+	// Reason is why the step, or its undo, was refused.
 	Reason string `json:"reason,omitempty"`
+	// Attention says why a person is needed for this step; empty while none is.
+	Attention string `json:"attention,omitempty"`
 }
 
 // Instance is one saga as it is stored.
@@ -73,7 +82,7 @@ type Instance struct {
 	// IdempotencyKey is the client's key, which every message carries.
 	IdempotencyKey string
 	Status         Status
-	// Attention says why a person is needed; empty while none is.
+	// Attention says why a person is needed, as the first step that needs one says it; empty while none is.
 	Attention string
 	// Reason says why the saga turned back.
 	Reason string

@@ -43,6 +43,7 @@ func (e *Engine[T]) ApplyReplies(ctx context.Context, batch []messaging.Delivery
 		if err := e.applyReply(ctx, w, records, d); err != nil {
 			return err
 		}
+		seen[d.ID] = true // a copy in the same batch
 		marks = append(marks, d.ID)
 	}
 	if len(marks) == 0 {
@@ -75,6 +76,9 @@ func (e *Engine[T]) applyReply(ctx context.Context, w *work[T], records map[uuid
 	it, err := w.item(r)
 	if err != nil {
 		return err
+	}
+	if _, _, ok := it.definition.find(d.StepName); !ok {
+		return fmt.Errorf("%w: reply %s to %s: saga %s has no such step", inbox.ErrPermanent, d.ID, d.StepName, r.ID)
 	}
 	span.SetAttributes(telemetry.Saga.String(r.Definition))
 	input := Replied{Step: d.StepName, Outcome: outcome, Reason: d.Reason, MessageID: d.ID}

@@ -194,6 +194,7 @@ type work[T proto.Message] struct {
 	engine *Engine[T]
 	now    time.Time
 	sagas  map[uuid.UUID]*item[T]
+	fired  []timer // timers that led to this work, and fall away with it
 }
 
 // item is what one transaction does to one saga.
@@ -301,6 +302,7 @@ func (w *work[T]) queue(b *pgx.Batch) ([]outbox.Chain, error) {
 			return nil, err
 		}
 		queueTransitions(b, histories)
+		queueTimers(b, deleteTimers, w.fired)
 		queueTimers(b, insertTimers, timers)
 	}
 	return chains, outbox.Queue(b, chains)

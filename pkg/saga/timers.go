@@ -2,7 +2,9 @@ package saga
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,6 +18,13 @@ import (
 
 // timerRetry is how long a saga waits whose deadline could not be dealt with.
 const timerRetry = 5 * time.Second
+
+// unknownRetry is the same for a saga whose definition is not known here: another release will deal with it.
+const unknownRetry = time.Minute
+
+// silentAfter is how many questions in a row must run out of time before a participant counts as silent: more than one,
+// since one may have met a locked row.
+const silentAfter = 3
 
 const selectTimers = `
 SELECT due_at, saga_id
@@ -56,7 +65,9 @@ func (e *Engine[T]) fireTimers(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("reading sagas whose timers are due: %w", err)
 	}
 	var idle []timer // timers that nothing depends on any more
-	g, gctx := errgroup.WithContext(ctx)
+	p := &pass{silent: make(map[string]int)}
+	// No group context: a saga that fails must not cut the others short.
+	var g errgroup.Group
 	g.SetLimit(askers)
 	for _, id := range ids {
 		r, ok := records[id]
@@ -65,17 +76,11 @@ func (e *Engine[T]) fireTimers(ctx context.Context) (int, error) {
 			continue
 		}
 		g.Go(func() error {
-			err := e.fire(gctx, r, now, fired[id])
-			if err == nil || isRace(err) || ctx.Err() != nil {
-				return nil // after a race the timer is still there, and is due
-			}
-			e.log.Warn("saga's deadline could not be dealt with, trying again", telemetry.LogOrderID, r.ID, telemetry.LogError, err)
-			return e.rearm(gctx, fired[id], timer{now.Add(timerRetry), r.ID})
+			e.fireOrPutOff(ctx, p, r, now, fired[id])
+			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return 0, err
-	}
+	_ = g.Wait() // failures were dealt with one by one
 	if len(idle) > 0 {
 		var b pgx.Batch
 		queueTimers(&b, deleteTimers, idle)
@@ -86,32 +91,63 @@ func (e *Engine[T]) fireTimers(ctx context.Context) (int, error) {
 	return len(timers), nil
 }
 
+// pass is one batch of timers.
+type pass struct {
+	mu sync.Mutex
+	// silent counts, for each participant, the questions in a row that ran out of time.
+	silent map[string]int
+}
+
+// fireOrPutOff deals with the deadline of one saga, and looks again later if that fails.
+func (e *Engine[T]) fireOrPutOff(ctx context.Context, p *pass, r *record, now time.Time, fired []timer) {
+	err := e.fire(ctx, p, r, now, fired)
+	if err == nil || isRace(err) || ctx.Err() != nil {
+		return // after a race the timer is still there, and is due
+	}
+	wait := timerRetry
+	if errors.Is(err, ErrUnknownDefinition) {
+		wait = unknownRetry
+		e.log.Error("saga left alone", telemetry.LogOrderID, r.ID, telemetry.LogError, err)
+	} else {
+		e.log.Warn("saga's deadline could not be dealt with, trying again", telemetry.LogOrderID, r.ID, telemetry.LogError, err)
+	}
+	// The saga is not touched. What it believes about its timer is now wrong, but in the past, so that it sets another
+	// when something happens to it.
+	var b pgx.Batch
+	queueTimers(&b, deleteTimers, fired)
+	queueTimers(&b, insertTimers, []timer{{now.Add(wait), r.ID}})
+	if err := postgres.SendAtomic(ctx, e.cfg.Pool, &b); err != nil && ctx.Err() == nil {
+		e.log.Warn("timer not put off, it stays due", telemetry.LogOrderID, r.ID, telemetry.LogError, err)
+	}
+}
+
 // fire asks about the overdue steps of one saga and applies the answers. A saga that changed meanwhile is left to its next
 // timer, which is due at once.
-func (e *Engine[T]) fire(ctx context.Context, r *record, now time.Time, fired []timer) error {
-	w := &work[T]{engine: e, now: now, sagas: make(map[uuid.UUID]*item[T])}
+func (e *Engine[T]) fire(ctx context.Context, p *pass, r *record, now time.Time, fired []timer) error {
+	w := &work[T]{engine: e, now: now, sagas: make(map[uuid.UUID]*item[T]), fired: fired}
 	it, err := w.item(r)
 	if err != nil {
 		return err
 	}
-	r.Armed = time.Time{} // all timers of this saga that we know of have fired
 	questions := it.definition.Overdue(r.Instance, now)
+	if len(questions) == 0 {
+		return e.rearm(ctx, r, fired)
+	}
+	r.Armed = time.Time{} // all timers of this saga that we know of have fired
 	for _, q := range questions {
-		answer := e.ask(ctx, r.ID, q)
+		answer, err := e.ask(ctx, p, r.ID, q)
+		if err != nil {
+			return err
+		}
 		if err := w.advance(it, Asked{Step: q.Step, Answer: answer}, uuid.Nil, telemetry.Carrier{}); err != nil {
 			return err
 		}
-	}
-	if len(questions) == 0 {
-		// The deadline has moved since the timer was set: set it anew, and leave the saga alone.
-		return e.rearm(ctx, fired, timer{r.due(), r.ID})
 	}
 	var b pgx.Batch
 	chains, err := w.queue(&b)
 	if err != nil {
 		return err
 	}
-	queueTimers(&b, deleteTimers, fired)
 	if err := postgres.SendAtomic(ctx, e.cfg.Pool, &b); err != nil {
 		return fmt.Errorf("applying answers to saga %s: %w", r.ID, err)
 	}
@@ -119,25 +155,47 @@ func (e *Engine[T]) fire(ctx context.Context, r *record, now time.Time, fired []
 	return nil
 }
 
-// rearm replaces timers. The saga's own idea of when it is armed is a hint and stays: at worst it is armed twice.
-func (e *Engine[T]) rearm(ctx context.Context, fired []timer, next timer) error {
+// rearm sets the timer of a saga whose deadline has moved since its timers were set. It does so by compare-and-set:
+// whoever changes the saga at this moment may rely on one of the timers that fall away.
+func (e *Engine[T]) rearm(ctx context.Context, r *record, fired []timer) error {
+	r.Armed = r.due()
 	var b pgx.Batch
+	if err := queueUpdate(&b, []*record{r}); err != nil {
+		return err
+	}
 	queueTimers(&b, deleteTimers, fired)
-	queueTimers(&b, insertTimers, []timer{next})
+	queueTimers(&b, insertTimers, []timer{{r.Armed, r.ID}})
 	if err := postgres.SendAtomic(ctx, e.cfg.Pool, &b); err != nil {
-		return fmt.Errorf("setting the timer of saga %s anew: %w", next.id, err)
+		return fmt.Errorf("setting the timer of saga %s anew: %w", r.ID, err)
 	}
 	return nil
 }
 
-// ask asks a participant. An error is silence.
-func (e *Engine[T]) ask(ctx context.Context, id uuid.UUID, q Question) Answer {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+// ask asks a participant. Its error is silence, but a stop of ours is not. A participant that has let several questions
+// in a row run out of time is not asked again in this batch, so that waiting for it costs the sagas of others little.
+func (e *Engine[T]) ask(ctx context.Context, p *pass, id uuid.UUID, q Question) (Answer, error) {
+	p.mu.Lock()
+	gone := p.silent[q.Participant] >= silentAfter
+	p.mu.Unlock()
+	if gone {
+		return Answer{Finding: Silent}, nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	answer, err := e.cfg.Asker.Ask(ctx, q.Participant, id, q.Step, keys.StepKey(id, q.Step))
+	answer, err := e.cfg.Asker.Ask(bounded, q.Participant, id, q.Step, keys.StepKey(id, q.Step))
+	if ctx.Err() != nil {
+		return Answer{}, fmt.Errorf("asking about %s of saga %s: %w", q.Step, id, ctx.Err())
+	}
+	p.mu.Lock()
+	if err != nil && bounded.Err() != nil {
+		p.silent[q.Participant]++
+	} else {
+		p.silent[q.Participant] = 0
+	}
+	p.mu.Unlock()
 	if err != nil {
 		e.log.Warn("participant did not answer", telemetry.LogOrderID, id, telemetry.LogStep, q.Step, telemetry.LogError, err)
-		return Answer{Finding: Silent}
+		return Answer{Finding: Silent}, nil
 	}
-	return answer
+	return answer, nil
 }

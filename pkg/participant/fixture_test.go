@@ -24,7 +24,7 @@ import (
 const (
 	hold    = "hold_room"
 	release = "release_room"
-	clean   = "clean_room"
+	tidy    = "tidy_room"
 )
 
 // schema is the business table of a small hotel.
@@ -62,7 +62,7 @@ func (h hotel) Events(r Result) ([]messaging.Message, error) {
 			return nil, err
 		}
 	}
-	fact := map[string]string{hold: "held", release: "released", clean: "cleaned"}[r.StepName]
+	fact := map[string]string{hold: "held", release: "released", tidy: "tidied"}[r.StepName]
 	if _, ok := r.Outcome.(Refused); ok {
 		fact += "_refused"
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/inbox"
 	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/pkg/outbox"
@@ -18,14 +19,14 @@ import (
 
 // intake is one transaction that takes commands in.
 type intake struct {
-	runner     *Runner
-	now        time.Time
-	records    map[key]*Record
-	rows       map[uuid.UUID]*Row
-	fresh      []*claim // intents to insert, each with or without a slot
-	tombstones []key
-	changes    map[uuid.UUID]*change
-	marks      []uuid.UUID
+	runner  *Runner
+	now     time.Time
+	records map[key]*Record
+	rows    map[uuid.UUID]*Row
+	fresh   []*claim     // intents to insert, each with or without a slot
+	buried  map[key]bool // actions to put a tombstone on
+	changes map[uuid.UUID]*change
+	marks   []uuid.UUID
 }
 
 // change collects what one transaction does to one order.
@@ -38,7 +39,10 @@ type change struct {
 // ApplyCommands takes a batch of commands in, in one transaction, and starts what can start now. It is an inbox.Apply.
 func (r *Runner) ApplyCommands(ctx context.Context, batch []messaging.Delivery) error {
 	began := time.Now() // before the claim, so that our idea of the lease ends before the database's
-	in := &intake{runner: r, records: make(map[key]*Record), rows: make(map[uuid.UUID]*Row), changes: make(map[uuid.UUID]*change)}
+	in := &intake{
+		runner: r, records: make(map[key]*Record), rows: make(map[uuid.UUID]*Row), buried: make(map[key]bool),
+		changes: make(map[uuid.UUID]*change),
+	}
 	seen, err := in.read(ctx, batch)
 	if err != nil {
 		return err
@@ -49,13 +53,14 @@ func (r *Runner) ApplyCommands(ctx context.Context, batch []messaging.Delivery) 
 			in.giveSlotsBack()
 		}
 	}()
-	for i := range batch {
-		if d := &batch[i]; !seen[d.ID] {
-			if err := in.take(d); err != nil {
-				return err
-			}
-			in.marks = append(in.marks, d.ID)
+	for _, d := range r.undosFirst(batch) {
+		if seen[d.ID] {
+			continue
 		}
+		if err := in.take(d); err != nil {
+			return err
+		}
+		in.marks = append(in.marks, d.ID)
 	}
 	if len(in.marks) == 0 {
 		return nil
@@ -64,15 +69,42 @@ func (r *Runner) ApplyCommands(ctx context.Context, batch []messaging.Delivery) 
 	if err != nil {
 		return err
 	}
+	if len(in.buried) > 0 {
+		fault.Point(fault.StepTombstoned)
+	}
 	r.cfg.Relay.HandOff(chains)
 	started = true
+	left := false
 	for _, c := range in.fresh {
 		if c.slot {
 			c.began = began
 			r.start(c)
+		} else {
+			left = true
 		}
 	}
+	if left {
+		r.backlog.Store(true)
+		r.wake()
+	}
 	return nil
+}
+
+// undosFirst sorts a batch so that an undo meets no intent of its own batch: an action beside its undo is refused, whichever
+// of the two came first.
+func (r *Runner) undosFirst(batch []messaging.Delivery) []*messaging.Delivery {
+	sorted := make([]*messaging.Delivery, len(batch))
+	for i := range batch {
+		sorted[i] = &batch[i]
+	}
+	rank := func(d *messaging.Delivery) int {
+		if step := r.steps[d.StepName]; step != nil && len(step.Undoes) > 0 {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(sorted, func(a, b *messaging.Delivery) int { return rank(a) - rank(b) })
+	return sorted
 }
 
 func (in *intake) read(ctx context.Context, batch []messaging.Delivery) (seen map[uuid.UUID]bool, err error) {
@@ -100,14 +132,15 @@ func (in *intake) take(d *messaging.Delivery) error {
 	if !ok {
 		return fmt.Errorf("%w: %w: %q", inbox.ErrPermanent, ErrUnknownStep, d.StepName)
 	}
+	if want := stepKey(d.AggregateID, d.StepName); d.StepKey != want {
+		return fmt.Errorf("%w: %w: %s instead of %s for %s of %s", inbox.ErrPermanent, ErrStepKey, d.StepKey, want, d.StepName, d.AggregateID)
+	}
 	k := key{d.AggregateID, d.StepName}
 	if known, ok := in.records[k]; ok {
 		return in.again(d, known)
 	}
-	if len(step.Undoes) > 0 {
-		for _, action := range step.Undoes {
-			in.bury(key{d.AggregateID, action})
-		}
+	for _, action := range step.Undoes {
+		in.bury(key{d.AggregateID, action})
 	}
 	record := &Record{
 		OrderID: d.AggregateID, StepName: d.StepName, Kind: step.kind(), State: StatePending,
@@ -115,7 +148,7 @@ func (in *intake) take(d *messaging.Delivery) error {
 		Trace: d.Carrier(),
 	}
 	in.records[k] = record
-	c := &claim{record: record, step: step, slot: in.runner.takeSlot()}
+	c := &claim{record: record, step: step, slot: in.runner.admit()}
 	if c.slot {
 		record.Token, record.Attempts, record.FirstAttemptAt, record.LeaseOwner = 1, 1, &in.now, in.runner.cfg.Owner
 		c.now = in.now
@@ -129,22 +162,24 @@ func (in *intake) take(d *messaging.Delivery) error {
 
 // again deals with a command for a step that is on record.
 func (in *intake) again(d *messaging.Delivery, known *Record) error {
-	outcome, reason := messaging.OutcomeDone, ""
+	outcome, reason, resultType, result := messaging.OutcomeDone, "", known.ResultType, known.Result
 	switch {
-	case known.Kind == kindAction && known.Undone():
-		// Done, but undone, is not done.
-		outcome, reason = messaging.OutcomeRefused, ReasonUndone
+	case known.LeaseOwner != "":
+		return nil // it is being called, and its own reply will come
+	case known.Undone():
+		// Done, but undone, is not done. And what was not done before its undo never will be.
+		outcome, reason, resultType, result = messaging.OutcomeRefused, ReasonUndone, typeOfNothing, nil
 	case known.State == StateRefused:
 		outcome, reason = messaging.OutcomeRefused, known.Reason
 	case known.State != StateDone:
-		return nil // it is under way, and its own reply will come
+		return nil // its own reply will come
 	}
 	ch := in.change(d.AggregateID)
 	if !ch.began {
 		ch.chain, ch.began = ch.Row.Begin(d.LastSeen), true
 	}
 	reply := in.runner.reply(d.AggregateID, d.StepName, d.IdempotencyKey, outcome, reason)
-	reply.Type, reply.Payload, reply.LastSeen = known.ResultType, known.Result, d.ID
+	reply.Type, reply.Payload, reply.LastSeen = resultType, result, d.ID
 	reply.TraceParent, reply.TraceState = d.TraceParent, d.TraceState
 	ch.Row.Append(&ch.chain, reply)
 	return nil
@@ -153,7 +188,7 @@ func (in *intake) again(d *messaging.Delivery, known *Record) error {
 // bury marks an action as undone.
 func (in *intake) bury(k key) {
 	now := in.now
-	in.tombstones = append(in.tombstones, k)
+	in.buried[k] = true
 	if known, ok := in.records[k]; ok {
 		if known.UndoneAt == nil {
 			known.UndoneAt = &now
@@ -207,38 +242,32 @@ func (in *intake) write(ctx context.Context) ([]outbox.Chain, error) {
 }
 
 func (in *intake) queueSteps(b *pgx.Batch) {
-	in.insertFresh(b)
-	// Tombstones come after the intents, so that they also meet an action whose command is in this very batch.
-	n := len(in.tombstones)
+	type row struct {
+		*Record
+		leased, buried bool
+	}
+	rows := make([]row, 0, len(in.fresh)+len(in.buried))
+	for _, c := range in.fresh {
+		rows = append(rows, row{c.record, c.slot, false})
+	}
+	for k := range in.buried {
+		rows = append(rows, row{&Record{OrderID: k.order, StepName: k.step, Kind: kindAction}, false, true})
+	}
+	n := len(rows)
 	if n == 0 {
 		return
 	}
-	slices.SortFunc(in.tombstones, compareKeys)
-	orders, names := make([]uuid.UUID, 0, n), make([]string, 0, n)
-	for _, k := range slices.Compact(in.tombstones) {
-		orders, names = append(orders, k.order), append(names, k.step)
-	}
-	b.Queue(insertTombstones, orders, names)
-}
-
-func (in *intake) insertFresh(b *pgx.Batch) {
-	n := len(in.fresh)
-	if n == 0 {
-		return
-	}
-	sorted := slices.Clone(in.fresh)
-	slices.SortFunc(sorted, func(a, b *claim) int { return compareKeys(a.record.key(), b.record.key()) })
-	orders, names, kinds, commands := make([]uuid.UUID, n), make([]string, n), make([]string, n), make([]uuid.UUID, n)
+	slices.SortFunc(rows, func(a, b row) int { return compareKeys(a.key(), b.key()) })
+	orders, names, kinds, commands := make([]uuid.UUID, n), make([]string, n), make([]string, n), make([]*uuid.UUID, n)
 	types, payloads, keys, lastSeen := make([]string, n), make([][]byte, n), make([]string, n), make([]*uuid.UUID, n)
-	parents, states, leased := make([]string, n), make([]string, n), make([]bool, n)
-	for i, c := range sorted {
-		r := c.record
-		orders[i], names[i], kinds[i], commands[i] = r.OrderID, r.StepName, r.Kind, r.CommandID
+	parents, states, leased, buried := make([]string, n), make([]string, n), make([]bool, n), make([]bool, n)
+	for i, r := range rows {
+		orders[i], names[i], kinds[i], commands[i] = r.OrderID, r.StepName, r.Kind, orNil(r.CommandID)
 		types[i], payloads[i], keys[i], lastSeen[i] = r.CommandType, nonNil(r.Payload), r.IdempotencyKey, orNil(r.LastSeen)
-		parents[i], states[i], leased[i] = r.Trace.TraceParent, r.Trace.TraceState, c.slot
+		parents[i], states[i], leased[i], buried[i] = r.Trace.TraceParent, r.Trace.TraceState, r.leased, r.buried
 	}
-	b.Queue(insertSteps, orders, names, kinds, commands, types, payloads, keys, lastSeen, parents, states,
-		in.runner.cfg.Lease, in.runner.cfg.Owner, leased)
+	b.Queue(insertSteps, orders, names, kinds, commands, types, payloads, keys, lastSeen, parents, states, leased, buried,
+		in.runner.cfg.Lease, in.runner.cfg.Owner, n)
 }
 
 func (in *intake) giveSlotsBack() {

@@ -2,6 +2,7 @@ package participant
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,7 +15,7 @@ type Outcome interface{ isOutcome() }
 // Done says that the step is done. For an undo it says that nothing is left of the action, whether there ever was something
 // or not.
 type Done struct {
-	// Result is the payload of the reply.
+	// Result is the payload of the reply; nil means that there is nothing to tell.
 	Result proto.Message
 	// Reference is the outside system's id of what was made.
 	Reference string
@@ -51,6 +52,32 @@ func (Refused) isOutcome() {}
 func (Unknown) isOutcome() {}
 func (Waiting) isOutcome() {}
 
+// outcomeOf makes sure of what a step gave: an outcome of another kind, or none, says nothing.
+func outcomeOf(o Outcome) Outcome {
+	switch o := o.(type) {
+	case Done, Refused, Unknown, Waiting:
+		return o
+	default:
+		return Unknown{Err: fmt.Errorf("step gave %T instead of an outcome", o)}
+	}
+}
+
+// referenceOf gives the reference that an outcome carries.
+func referenceOf(o Outcome) string {
+	switch o := o.(type) {
+	case Done:
+		return o.Reference
+	case Refused:
+		return o.Reference
+	case Unknown:
+		return o.Reference
+	case Waiting:
+		return o.Reference
+	default:
+		return ""
+	}
+}
+
 // ReasonUndone is why an action is refused that was undone before it could start.
 const ReasonUndone = "undone"
 
@@ -84,8 +111,8 @@ type Step struct {
 	Name string
 	// Undoes lists the actions that this step undoes. It is empty for an action.
 	Undoes []string
-	// Perform makes one attempt. It must end when ctx does, and must not write to the database. It is never called for an
-	// action that was undone.
+	// Perform makes one attempt. It must end when ctx does, and must not write to the database. A panic counts as Unknown.
+	// It is never begun for an action whose undo was on record when the step was claimed.
 	Perform func(ctx context.Context, call *Call) Outcome
 }
 

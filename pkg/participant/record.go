@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/inbox"
 	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/pkg/outbox"
@@ -21,18 +24,19 @@ import (
 const (
 	// recordBatch bounds the results that are recorded in one transaction.
 	recordBatch = 100
-	// recordConflicts bounds how often a batch of results is repeated before it is split.
-	recordConflicts = 3
-	recordRetry     = 100 * time.Millisecond
-	recordRetryMax  = 2 * time.Second
-)
+	// recordConflicts bounds how often a batch of results is repeated before it is split. A result that stands alone has
+	// more tries: each time somebody else has changed the order's row, and they are few.
+	recordConflicts      = 3
+	recordConflictsAlone = 20
+	recordRetry          = 100 * time.Millisecond
+	recordRetryMax       = 2 * time.Second
 
-// settleActions closes the actions that an undo has dealt with. The token grows, so that an owner who wakes after all
-// can not record over it.
-const settleActions = `
-UPDATE step
-   SET state = 'refused', reason = '` + ReasonUndone + `', due_at = NULL, lease_owner = '', token = token + 1, updated_at = now()
- WHERE order_id = ANY ($1::uuid[]) AND step_name = ANY ($2::text[]) AND undone_at IS NOT NULL AND state IN ('pending', 'waiting')`
+	// maxError bounds the text of an error on record, in bytes. Providers answer whole pages.
+	maxError = 1000
+
+	// typeOfNothing is the type of a reply without a result. Its payload is empty.
+	typeOfNothing = "google.protobuf.Empty"
+)
 
 // recordLoop records results as they come, as many at a time as are there, until the channel is closed and empty.
 func (r *Runner) recordLoop(work context.Context) {
@@ -58,45 +62,116 @@ func (r *Runner) recordLoop(work context.Context) {
 // due again, and the next owner finds out. The same holds when work ends.
 func (r *Runner) recordAll(work context.Context, batch []finished) {
 	wait, conflicts := recordRetry, 0
-	fresh := false // business rows were read again
+	stale := false // what was read before the calls is old
 	for {
-		err := r.record(work, batch, fresh)
+		err := r.recordOnce(work, &batch, stale)
 		switch blame := inbox.Blame(err); {
-		case err == nil:
-			return
-		case work.Err() != nil:
+		case err == nil, errors.Is(err, postgres.ErrCommitted), len(batch) == 0, work.Err() != nil:
 			return
 		case blame == inbox.Ourselves:
 			r.log.Error("results wait: the database does not answer", "in", wait, telemetry.LogError, err)
 			pause(work, wait)
-			wait, fresh = min(2*wait, recordRetryMax), true
-		case blame == inbox.Race && conflicts < recordConflicts:
-			conflicts++
-			fresh = true
+			wait, stale = min(2*wait, recordRetryMax), true
+		case blame == inbox.Race && (conflicts < recordConflicts || len(batch) == 1 && conflicts < recordConflictsAlone):
+			if conflicts++; conflicts > recordConflicts {
+				pause(work, recordRetry)
+			}
+			stale = true
 		case len(batch) > 1:
 			half := len(batch) / 2
 			r.recordAll(work, batch[:half])
 			r.recordAll(work, batch[half:])
 			return
 		default:
-			f := batch[0]
-			r.log.Warn("result not recorded, the step will be looked at again", telemetry.LogOrderID, f.record.OrderID,
-				telemetry.LogStep, f.record.StepName, telemetry.LogOutcome, outcomeName(f), telemetry.LogError, errors.Join(ErrLeaseLost, err))
-			return
+			f := &batch[0]
+			r.log.Error("result can not be recorded", telemetry.LogOrderID, f.record.OrderID, telemetry.LogStep, f.record.StepName,
+				telemetry.LogOutcome, outcomeName(*f), telemetry.LogError, err)
+			if _, ok := f.outcome.(Unknown); ok {
+				return // its step is due again when its lease ends
+			}
+			// The next attempt finds out what happened; that there was a failure, and why, is on record.
+			f.outcome = Unknown{Err: fmt.Errorf("recording the outcome %q: %w", outcomeName(*f), err), Reference: referenceOf(f.outcome)}
+			conflicts = 0
 		}
 	}
 }
 
-// record writes a batch of results in one transaction.
-func (r *Runner) record(ctx context.Context, batch []finished, fresh bool) error {
-	if err := r.refresh(ctx, batch, fresh); err != nil {
-		return err
+// recordOnce records a batch, less the results whose lease turns out to be lost. It reads business rows again if they are
+// stale, or if results of one order have different ones.
+func (r *Runner) recordOnce(ctx context.Context, batch *[]finished, stale bool) (err error) {
+	defer func() {
+		// The Projector is the service's. Were one result to end the process, it would do so after every start.
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: projector panicked: %v\n%s", inbox.ErrPermanent, p, debug.Stack())
+		}
+	}()
+	revisions := make(map[uuid.UUID]int64)
+	for _, f := range *batch {
+		if known, ok := revisions[f.record.OrderID]; ok && known != f.row.Revision {
+			stale = true
+		}
+		revisions[f.record.OrderID] = f.row.Revision
 	}
+	if stale {
+		if *batch, err = r.refresh(ctx, *batch); err != nil || len(*batch) == 0 {
+			return err
+		}
+	}
+	return r.record(ctx, *batch)
+}
+
+// refresh reads the business rows again, and drops the results whose token has moved on.
+func (r *Runner) refresh(ctx context.Context, batch []finished) ([]finished, error) {
+	orders := make([]uuid.UUID, 0, len(batch))
+	for _, f := range batch {
+		orders = append(orders, f.record.OrderID)
+	}
+	slices.SortFunc(orders, compareIDs)
+	orders = slices.Compact(orders)
+	rows, tokens := make(map[uuid.UUID]*Row), make(map[key]int64)
+	var b pgx.Batch
+	r.cfg.Projector.QueueLoad(&b, orders, rows)
+	b.Queue(selectTokens, orders).Query(func(found pgx.Rows) error {
+		for found.Next() {
+			var (
+				k     key
+				token int64
+			)
+			if err := found.Scan(&k.order, &k.step, &token); err != nil {
+				return fmt.Errorf("scanning a token: %w", err)
+			}
+			tokens[k] = token
+		}
+		return found.Err()
+	})
+	if err := r.cfg.Pool.SendBatch(ctx, &b).Close(); err != nil {
+		return batch, fmt.Errorf("reading business rows: %w", err)
+	}
+	kept := make([]finished, 0, len(batch))
+	for _, f := range batch {
+		if token := tokens[f.record.key()]; token != f.record.Token {
+			// The token also moves when a result is recorded; so this is also what follows a commit whose answer was lost.
+			r.log.Warn("result dropped", telemetry.LogOrderID, f.record.OrderID, telemetry.LogStep, f.record.StepName,
+				telemetry.LogOutcome, outcomeName(f), telemetry.LogError, fmt.Errorf("%w: token %d, now %d", ErrLeaseLost, f.record.Token, token))
+			continue
+		}
+		if row := rows[f.record.OrderID]; row != nil {
+			f.row = *row
+			f.row.ID = f.record.OrderID
+		}
+		kept = append(kept, f)
+	}
+	return kept, nil
+}
+
+// record writes a batch of results in one transaction.
+func (r *Runner) record(ctx context.Context, batch []finished) error {
 	changes := make(map[uuid.UUID]*change)
 	var steps recordColumnsOf
-	var undone, undoneActions = []uuid.UUID(nil), []string(nil)
+	var undone []uuid.UUID
+	var undoneActions []string
 	sorted := slices.Clone(batch)
-	slices.SortFunc(sorted, func(a, b finished) int { return compareKeys(a.claim.record.key(), b.claim.record.key()) })
+	slices.SortFunc(sorted, func(a, b finished) int { return compareKeys(a.record.key(), b.record.key()) })
 	for i := range sorted {
 		f := &sorted[i]
 		replyID, resultType, result, err := r.conclude(f, changes)
@@ -104,9 +179,10 @@ func (r *Runner) record(ctx context.Context, batch []finished, fresh bool) error
 			return err
 		}
 		steps.add(f, replyID, resultType, result)
-		if _, ok := f.outcome.(Done); ok && len(f.step.Undoes) > 0 {
-			undone = append(undone, f.record.OrderID)
-			undoneActions = append(undoneActions, f.step.Undoes...)
+		if _, ok := f.outcome.(Done); ok {
+			for _, action := range f.step.Undoes {
+				undone, undoneActions = append(undone, f.record.OrderID), append(undoneActions, action)
+			}
 		}
 	}
 	var b pgx.Batch
@@ -118,8 +194,7 @@ func (r *Runner) record(ctx context.Context, batch []finished, fresh bool) error
 	}
 	steps.queue(&b)
 	if len(undone) > 0 {
-		slices.Sort(undoneActions)
-		b.Queue(settleActions, undone, slices.Compact(undoneActions))
+		b.Queue(settleActions, undone, undoneActions)
 	}
 	if err := outbox.Queue(&b, chains); err != nil {
 		return err
@@ -127,38 +202,8 @@ func (r *Runner) record(ctx context.Context, batch []finished, fresh bool) error
 	if err := postgres.SendAtomic(ctx, r.cfg.Pool, &b); err != nil {
 		return fmt.Errorf("recording results: %w", err)
 	}
+	fault.Point(fault.StepRecorded)
 	r.cfg.Relay.HandOff(chains)
-	return nil
-}
-
-// refresh reads the business rows again, if the ones at hand turned out to be old, or if results of one order have
-// different ones.
-func (r *Runner) refresh(ctx context.Context, batch []finished, fresh bool) error {
-	revisions := make(map[uuid.UUID]int64)
-	for _, f := range batch {
-		if known, ok := revisions[f.record.OrderID]; ok && known != f.row.Revision {
-			fresh = true
-		}
-		revisions[f.record.OrderID] = f.row.Revision
-	}
-	if !fresh {
-		return nil
-	}
-	orders := make([]uuid.UUID, 0, len(batch))
-	for _, f := range batch {
-		orders = append(orders, f.record.OrderID)
-	}
-	rows := make(map[uuid.UUID]*Row)
-	var b pgx.Batch
-	r.cfg.Projector.QueueLoad(&b, orders, rows)
-	if err := r.cfg.Pool.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("reading business rows: %w", err)
-	}
-	for _, f := range batch {
-		if row := rows[f.record.OrderID]; row != nil {
-			f.row = *row
-		}
-	}
 	return nil
 }
 
@@ -166,14 +211,18 @@ func (r *Runner) refresh(ctx context.Context, batch []finished, fresh bool) erro
 func (r *Runner) conclude(f *finished, changes map[uuid.UUID]*change) (replyID uuid.UUID, resultType string, result []byte, err error) {
 	rec := f.record
 	outcome, reason := outcomeName(*f), ""
+	resultType = typeOfNothing
 	switch o := f.outcome.(type) {
 	case Done:
+		if o.Result == nil {
+			break
+		}
 		resultType = string(o.Result.ProtoReflect().Descriptor().FullName())
 		if result, err = (proto.MarshalOptions{Deterministic: true}).Marshal(o.Result); err != nil {
 			return uuid.Nil, "", nil, fmt.Errorf("%w: encoding the result of %s: %w", inbox.ErrPermanent, rec.StepName, err)
 		}
 	case Refused:
-		reason = o.Reason
+		reason = clean(o.Reason)
 	case Waiting:
 		if rec.State == StateWaiting {
 			return uuid.Nil, "", nil, nil // it has been said
@@ -222,28 +271,29 @@ type recordColumnsOf struct {
 }
 
 func (c *recordColumnsOf) add(f *finished, replyID uuid.UUID, resultType string, result []byte) {
-	state, reason, reference, failure := f.record.State, "", "", ""
+	state, reason, failure := f.record.State, "", ""
 	var again *time.Duration
 	switch o := f.outcome.(type) {
 	case Done:
-		state, reference = StateDone, o.Reference
+		state = StateDone
 	case Refused:
-		state, reason, reference = StateRefused, o.Reason, o.Reference
+		state, reason = StateRefused, clean(o.Reason)
 	case Waiting:
-		state, reference = StateWaiting, o.Reference
+		state = StateWaiting
 		wait := max(o.Ask, recordRetry)
 		again = &wait
 	case Unknown:
-		reference = o.Reference
 		wait := o.RetryAfter
 		if wait <= 0 {
 			wait = retryDelay(f.record.Attempts)
 		}
 		again = &wait
 		if o.Err != nil {
-			failure = o.Err.Error()
+			failure = clean(o.Err.Error())
+			failure = strings.ToValidUTF8(failure[:min(len(failure), maxError)], "")
 		}
 	}
+	reference := clean(referenceOf(f.outcome))
 	c.orders, c.names, c.tokens = append(c.orders, f.record.OrderID), append(c.names, f.record.StepName), append(c.tokens, f.record.Token)
 	c.states, c.reasons, c.references = append(c.states, string(state)), append(c.reasons, reason), append(c.references, reference)
 	c.types, c.results, c.replies = append(c.types, resultType), append(c.results, nonNil(result)), append(c.replies, orNil(replyID))
@@ -253,6 +303,11 @@ func (c *recordColumnsOf) add(f *finished, replyID uuid.UUID, resultType string,
 func (c *recordColumnsOf) queue(b *pgx.Batch) {
 	b.Queue(recordSteps, c.orders, c.names, c.tokens, c.states, c.reasons, c.references, c.types, c.results, c.replies,
 		c.errors, c.again, c.deferred, len(c.orders))
+}
+
+// clean makes a text from outside one that the database can hold.
+func clean(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
 func pause(ctx context.Context, d time.Duration) {

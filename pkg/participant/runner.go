@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"runtime/debug"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,27 +17,27 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/throughline/throughline/pkg/keys"
-	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/pkg/outbox"
 	"github.com/throughline/throughline/pkg/telemetry"
 )
 
 // Defaults of [Config].
 const (
-	// DefaultLease is how long a claim lasts. The call must end before it, by CallMargin.
+	// DefaultLease is how long a claim lasts. The context of the call ends after four fifths of it.
 	DefaultLease = 15 * time.Second
 	// DefaultConcurrency bounds the calls that are under way at one time in one process.
 	DefaultConcurrency = 64
 	// DefaultSettle is how long after the end of a lease a request of its owner may still arrive at the outside system.
 	DefaultSettle = 2 * time.Second
 
-	// callMargin is what a call leaves of its lease for recording its result.
-	callMargin    = 3 * time.Second
+	// callMargin is the part of its lease that a call leaves for recording its result: 3 s of the default.
+	callMargin    = 5
 	claimInterval = 250 * time.Millisecond
-	// blockedRetry is how long an undo waits before it looks again whether its action is still in flight.
-	blockedRetry = 500 * time.Millisecond
-	retryFirst   = 500 * time.Millisecond
-	retryMax     = time.Minute
+	// An undo looks four times within the settling time, within these bounds, whether its action is still in flight.
+	blockedRetryMin = 50 * time.Millisecond
+	blockedRetryMax = 500 * time.Millisecond
+	retryFirst      = 500 * time.Millisecond
+	retryMax        = time.Minute
 )
 
 // Config makes a [Runner].
@@ -65,11 +66,18 @@ type Config struct {
 type Runner struct {
 	cfg   Config
 	steps map[string]*Step
+	names []string // of the steps, sorted
 	log   *slog.Logger
 	slots chan struct{}
 	// nudge wakes the claiming. It is a hint.
 	nudge   chan struct{}
 	results chan finished
+	// backlog says that steps may be due that found no slot. Then new ones line up behind them. Written by the intake and
+	// by the claiming.
+	backlog atomic.Bool
+
+	mu      sync.Mutex // guards stopped and, before it is set, calls.Add
+	stopped bool       // no call may start any more; written by Run
 	calls   sync.WaitGroup
 
 	// ctx ends when calls in progress must be cut short. It is not the context of any message: a stop, or a message's end,
@@ -95,7 +103,7 @@ type claim struct {
 type finished struct {
 	*claim
 	outcome Outcome
-	// blocked says that the undo did not start, because its action may be in flight.
+	// blocked says that the call did not start: it is an undo whose action may be in flight, or its time was over.
 	blocked bool
 	trace   telemetry.Carrier
 }
@@ -111,8 +119,8 @@ func NewRunner(cfg Config, steps ...Step) (*Runner, error) {
 	if cfg.Settle <= 0 {
 		cfg.Settle = DefaultSettle
 	}
-	if cfg.Lease <= callMargin {
-		return nil, fmt.Errorf("making a participant: the lease of %s leaves no time for a call, it must be longer than %s", cfg.Lease, callMargin)
+	if cfg.Pool == nil || cfg.Relay == nil || cfg.Projector == nil || cfg.Consumer == "" || cfg.ReplySubject == "" {
+		return nil, errors.New("making a participant: it needs a pool, a relay, a projector, a consumer and a reply subject")
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -132,7 +140,9 @@ func NewRunner(cfg Config, steps ...Step) (*Runner, error) {
 			return nil, fmt.Errorf("making a participant: step %q needs a name of its own and a function", steps[i].Name)
 		}
 		r.steps[steps[i].Name] = &steps[i]
+		r.names = append(r.names, steps[i].Name)
 	}
+	slices.Sort(r.names)
 	for _, s := range steps {
 		for _, action := range s.Undoes {
 			if r.steps[action] == nil || len(r.steps[action].Undoes) > 0 {
@@ -145,14 +155,19 @@ func NewRunner(cfg Config, steps ...Step) (*Runner, error) {
 }
 
 // Run claims what is due and records results until stop ends. Then it waits for the calls in progress and records them,
-// until work ends. The intake of commands must have stopped before.
+// until work ends. The intake of commands should have stopped before; what it takes in later is left to other instances.
+// Run must be called once.
 func (r *Runner) Run(stop, work context.Context) error {
 	recorded := make(chan struct{})
 	go func() {
 		defer close(recorded)
 		r.recordLoop(work)
 	}()
+	r.reportStrange(stop)
 	r.claimLoop(stop)
+	r.mu.Lock()
+	r.stopped = true
+	r.mu.Unlock()
 
 	over := make(chan struct{})
 	go func() {
@@ -169,6 +184,30 @@ func (r *Runner) Run(stop, work context.Context) error {
 	<-recorded
 	r.cancel()
 	return nil
+}
+
+// reportStrange says which steps on record this binary leaves alone, because it does not know them.
+func (r *Runner) reportStrange(ctx context.Context) {
+	type strange struct {
+		Step string
+		N    int64
+	}
+	found, _ := r.cfg.Pool.Query(ctx, selectStrange, r.names) // CollectRows reports its error
+	rows, err := pgx.CollectRows(found, pgx.RowToStructByPos[strange])
+	if err != nil && ctx.Err() == nil {
+		r.log.Warn("steps on record could not be compared with the steps known here", telemetry.LogError, err)
+	}
+	for _, s := range rows {
+		r.log.Error("steps on record are unknown here, leaving them alone", telemetry.LogStep, s.Step, "steps", s.N)
+	}
+}
+
+// admit takes a slot for a step that is new, unless others wait for one.
+func (r *Runner) admit() bool {
+	r.mu.Lock()
+	stopped := r.stopped
+	r.mu.Unlock()
+	return !stopped && !r.backlog.Load() && r.takeSlot()
 }
 
 func (r *Runner) takeSlot() bool {
@@ -193,45 +232,44 @@ func (r *Runner) claimLoop(stop context.Context) {
 		case <-timer.C:
 		case <-r.nudge:
 		}
-		for stop.Err() == nil {
-			n, err := r.claimDue(stop)
-			if err != nil && stop.Err() == nil {
+		for more := true; more && stop.Err() == nil; {
+			var err error
+			if more, err = r.claimDue(stop); err != nil && stop.Err() == nil {
 				r.log.Warn("claiming steps failed, trying again", telemetry.LogError, err)
-			}
-			if n == 0 {
-				break
 			}
 		}
 	}
 }
 
-func (r *Runner) claimDue(ctx context.Context) (int, error) {
+// claimDue claims as many steps as there are free slots, and starts them. It reports whether more may be due that could
+// start now.
+func (r *Runner) claimDue(ctx context.Context) (more bool, err error) {
 	free := 0
 	for free < cap(r.slots) && r.takeSlot() {
 		free++
 	}
 	claimed := 0
 	defer func() {
-		for ; free > claimed; free-- {
+		for n := free - claimed; n > 0; n-- {
 			r.giveSlot()
 		}
 	}()
 	if free == 0 {
-		return 0, nil
+		return false, nil // the end of a call wakes this again, if somebody waits
 	}
-	began := time.Now() // before the claim, so that our idea of the lease ends before the database's
+	r.backlog.Store(false) // before looking: whoever finds no slot from now on sets it again
+	began := time.Now()    // before the claim, so that our idea of the lease ends before the database's
 	records, now, rows, err := r.claimRows(ctx, free)
 	if err != nil {
-		return 0, err
+		r.backlog.Store(true)
+		return false, err
+	}
+	if len(records) == free {
+		r.backlog.Store(true)
 	}
 	for i := range records {
 		record := &records[i]
-		step, ok := r.steps[record.StepName]
-		if !ok {
-			r.log.Error("step on record is unknown here, leaving it alone", telemetry.LogOrderID, record.OrderID, telemetry.LogStep, record.StepName)
-			continue
-		}
-		c := &claim{record: record, step: step, slot: true, began: began, now: now}
+		c := &claim{record: record, step: r.steps[record.StepName], slot: true, began: began, now: now}
 		if row := rows[record.OrderID]; row != nil {
 			c.row = *row
 		}
@@ -239,11 +277,11 @@ func (r *Runner) claimDue(ctx context.Context) (int, error) {
 		claimed++
 		r.start(c)
 	}
-	return claimed, nil
+	return claimed == free, nil
 }
 
 func (r *Runner) claimRows(ctx context.Context, n int) (records []Record, now time.Time, rows map[uuid.UUID]*Row, err error) {
-	found, err := r.cfg.Pool.Query(ctx, claimSteps, n, r.cfg.Owner, r.cfg.Lease)
+	found, err := r.cfg.Pool.Query(ctx, claimSteps, n, r.cfg.Owner, r.cfg.Lease, r.names)
 	if err != nil {
 		return nil, now, nil, fmt.Errorf("claiming steps: %w", err)
 	}
@@ -268,17 +306,27 @@ func (r *Runner) claimRows(ctx context.Context, n int) (records []Record, now ti
 	return records, now, rows, nil
 }
 
-// start performs a claimed step in a goroutine of its own.
+// start performs a claimed step in a goroutine of its own. The slot is given back when the result is handed to the recorder,
+// so that calls do not run ahead of what can be recorded.
 func (r *Runner) start(c *claim) {
+	r.mu.Lock()
+	if r.stopped {
+		r.mu.Unlock()
+		r.giveSlot() // another instance takes the step over when its lease ends
+		return
+	}
 	r.calls.Add(1)
+	r.mu.Unlock()
 	go func() {
 		defer r.calls.Done()
-		ctx, cancel := context.WithDeadline(r.ctx, c.began.Add(r.cfg.Lease-callMargin))
+		ctx, cancel := context.WithDeadline(r.ctx, c.began.Add(r.cfg.Lease-r.cfg.Lease/callMargin))
 		f := r.perform(ctx, c)
 		cancel()
-		r.giveSlot()
-		r.wake() // somebody may wait for the slot
 		r.results <- f
+		r.giveSlot()
+		if r.backlog.Load() {
+			r.wake()
+		}
 	}()
 }
 
@@ -289,66 +337,6 @@ func (r *Runner) wake() {
 	}
 }
 
-func (r *Runner) perform(ctx context.Context, c *claim) (f finished) {
-	rec := c.record
-	f = finished{claim: c, trace: rec.Trace}
-	ctx = telemetry.Extract(ctx, rec.Trace)
-	if r.cfg.Tracer != nil {
-		var span trace.Span
-		ctx, span = r.cfg.Tracer.Start(ctx, "perform "+rec.StepName, trace.WithAttributes(
-			telemetry.OrderID.String(rec.OrderID.String()), telemetry.IdempotencyKey.String(rec.IdempotencyKey),
-			telemetry.Step.String(rec.StepName), telemetry.Attempt.Int(rec.Attempts)))
-		ctx = telemetry.WithAttributes(ctx, telemetry.OrderID.String(rec.OrderID.String()),
-			telemetry.IdempotencyKey.String(rec.IdempotencyKey), telemetry.Step.String(rec.StepName))
-		defer func() {
-			span.SetAttributes(telemetry.Outcome.String(outcomeName(f)))
-			span.End()
-		}()
-		f.trace = telemetry.Inject(ctx)
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			r.log.Error("step panicked", telemetry.LogOrderID, rec.OrderID, telemetry.LogStep, rec.StepName, "panic", p, "stack", string(debug.Stack()))
-			f.outcome = Unknown{Err: fmt.Errorf("step panicked: %v", p)}
-		}
-	}()
-	if len(c.step.Undoes) > 0 {
-		blocked, err := r.inFlight(ctx, rec.OrderID, c.step.Undoes)
-		if err != nil {
-			f.outcome = Unknown{Err: err}
-			return f
-		}
-		if blocked {
-			f.blocked, f.outcome = true, Unknown{Err: errors.New("the action may be in flight"), RetryAfter: blockedRetry}
-			return f
-		}
-	}
-	call := &Call{
-		OrderID: rec.OrderID, StepName: rec.StepName, StepKey: stepKey(rec.OrderID, rec.StepName), IdempotencyKey: rec.IdempotencyKey,
-		Payload: rec.Payload, Attempt: rec.Attempts, Now: c.now, Reference: rec.Reference, FirstAttemptAt: c.now,
-		siblings: func(ctx context.Context, step string) (Record, bool, error) {
-			return Find(ctx, r.cfg.Pool, rec.OrderID, step)
-		},
-	}
-	if rec.FirstAttemptAt != nil {
-		call.FirstAttemptAt = *rec.FirstAttemptAt
-	}
-	f.outcome = c.step.Perform(ctx, call)
-	if f.outcome == nil {
-		f.outcome = Unknown{Err: errors.New("step gave no outcome")}
-	}
-	return f
-}
-
-// inFlight tells whether a call of one of the actions may still be under way.
-func (r *Runner) inFlight(ctx context.Context, order uuid.UUID, actions []string) (bool, error) {
-	var n int
-	if err := r.cfg.Pool.QueryRow(ctx, selectInFlight, order, actions, r.cfg.Settle).Scan(&n); err != nil {
-		return false, fmt.Errorf("looking for actions in flight: %w", err)
-	}
-	return n > 0, nil
-}
-
 // retryDelay grows with the attempts, up to retryMax, and is moved by up to a fifth so that steps that failed together do
 // not come back together.
 func retryDelay(attempts int) time.Duration {
@@ -357,25 +345,6 @@ func retryDelay(attempts int) time.Duration {
 		d = min(retryFirst<<max(attempts-1, 0), retryMax)
 	}
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
-}
-
-func outcomeName(f finished) string {
-	switch {
-	case f.blocked:
-		return "blocked"
-	case f.outcome == nil:
-		return "unknown"
-	}
-	switch f.outcome.(type) {
-	case Done:
-		return messaging.OutcomeDone
-	case Refused:
-		return messaging.OutcomeRefused
-	case Waiting:
-		return messaging.OutcomeWaiting
-	default:
-		return "unknown"
-	}
 }
 
 func stepKey(order uuid.UUID, step string) uuid.UUID { return keys.StepKey(order, step) }

@@ -1,0 +1,101 @@
+package participant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/throughline/throughline/pkg/fault"
+	"github.com/throughline/throughline/pkg/messaging"
+	"github.com/throughline/throughline/pkg/telemetry"
+)
+
+// perform makes one attempt at a claimed step.
+func (r *Runner) perform(ctx context.Context, c *claim) (f finished) {
+	rec := c.record
+	f = finished{claim: c, trace: rec.Trace}
+	ctx = telemetry.Extract(ctx, rec.Trace)
+	if r.cfg.Tracer != nil {
+		var span trace.Span
+		ctx, span = r.cfg.Tracer.Start(ctx, "perform "+rec.StepName, trace.WithAttributes(
+			telemetry.OrderID.String(rec.OrderID.String()), telemetry.IdempotencyKey.String(rec.IdempotencyKey),
+			telemetry.Step.String(rec.StepName), telemetry.Attempt.Int(rec.Attempts)))
+		ctx = telemetry.WithAttributes(ctx, telemetry.OrderID.String(rec.OrderID.String()),
+			telemetry.IdempotencyKey.String(rec.IdempotencyKey), telemetry.Step.String(rec.StepName))
+		defer func() {
+			span.SetAttributes(telemetry.Outcome.String(outcomeName(f)))
+			span.End()
+		}()
+		f.trace = telemetry.Inject(ctx)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			r.log.Error("step panicked", telemetry.LogOrderID, rec.OrderID, telemetry.LogStep, rec.StepName, "panic", p, "stack", string(debug.Stack()))
+			f.outcome = Unknown{Err: fmt.Errorf("step panicked: %v", p)}
+		}
+	}()
+	if len(c.step.Undoes) > 0 {
+		blocked, err := r.inFlight(ctx, rec.OrderID, c.step.Undoes)
+		if blocked || err != nil {
+			f.blocked, f.outcome = true, Unknown{Err: errors.Join(errInFlight, err), RetryAfter: r.blockedRetry()}
+			return f
+		}
+	}
+	if err := context.Cause(ctx); err != nil {
+		// This process stood still since the claim, or is stopping. What has not begun is no attempt.
+		f.blocked, f.outcome = true, Unknown{Err: err}
+		return f
+	}
+	call := &Call{
+		OrderID: rec.OrderID, StepName: rec.StepName, StepKey: stepKey(rec.OrderID, rec.StepName), IdempotencyKey: rec.IdempotencyKey,
+		Payload: rec.Payload, Attempt: rec.Attempts, Now: c.now, Reference: rec.Reference, FirstAttemptAt: c.now,
+		siblings: func(ctx context.Context, step string) (Record, bool, error) {
+			return Find(ctx, r.cfg.Pool, rec.OrderID, step)
+		},
+	}
+	if rec.FirstAttemptAt != nil {
+		call.FirstAttemptAt = *rec.FirstAttemptAt
+	}
+	fault.Point(fault.StepClaimed)
+	f.outcome = outcomeOf(c.step.Perform(ctx, call))
+	fault.Point(fault.StepCalled)
+	return f
+}
+
+// inFlight tells whether one of the actions may still have an effect on the way. Once it says no, the record of none of them
+// can change but by their undo.
+func (r *Runner) inFlight(ctx context.Context, order uuid.UUID, actions []string) (bool, error) {
+	var n int
+	if err := r.cfg.Pool.QueryRow(ctx, fenceActions, order, actions, r.cfg.Settle).Scan(&n); err != nil {
+		return false, fmt.Errorf("looking for actions in flight: %w", err)
+	}
+	return n > 0, nil
+}
+
+func (r *Runner) blockedRetry() time.Duration {
+	return min(max(r.cfg.Settle/4, blockedRetryMin), blockedRetryMax)
+}
+
+func outcomeName(f finished) string {
+	switch {
+	case f.blocked:
+		return "blocked"
+	case f.outcome == nil:
+		return "unknown"
+	}
+	switch f.outcome.(type) {
+	case Done:
+		return messaging.OutcomeDone
+	case Refused:
+		return messaging.OutcomeRefused
+	case Waiting:
+		return messaging.OutcomeWaiting
+	default:
+		return "unknown"
+	}
+}

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	pkgconfig "github.com/throughline/throughline/pkg/config"
-	"github.com/throughline/throughline/pkg/lifecycle"
 	"github.com/throughline/throughline/pkg/telemetry"
 	"github.com/throughline/throughline/services/gateway/internal/app"
 	"github.com/throughline/throughline/services/gateway/internal/config"
+	"github.com/throughline/throughline/services/internal/service"
 )
 
 // Name is the service's name in logs, traces and metrics.
@@ -22,37 +22,17 @@ const Name = "gateway"
 // shutdownTelemetry is how long the last spans may take to leave.
 const shutdownTelemetry = 5 * time.Second
 
-// ErrArguments says that the program was called with arguments; it takes its settings from the environment.
-var ErrArguments = errors.New("the gateway takes no arguments; its settings come from the environment")
-
 // Config is the gateway's settings.
 type Config = config.Config
 
 // Options are what a process that runs several services shares with this one. The zero value works.
-type Options struct {
-	// Logger is used as it is; nil makes one by Config's format and level, to standard error.
-	Logger *slog.Logger
-	// Telemetry is used and not shut down; nil makes one from Config.
-	Telemetry *telemetry.Telemetry
-	// Work ends calls in hand at once; nil leaves them Config.Grace.
-	Work context.Context
-	// Ready, if not nil, is called once with the addresses when calls are taken.
-	Ready func(httpAddr, grpcAddr string)
-}
+type Options = service.Options
 
 // Run is the program: it reads its settings from environ and serves until a signal comes or ctx ends. The first SIGINT or
-// SIGTERM lets calls in hand end, the second does not.
+// SIGTERM lets calls in hand end, the second does not. With the argument "healthcheck" it asks a running gateway whether it
+// is ready.
 func Run(ctx context.Context, args, environ []string) error {
-	if len(args) > 1 {
-		return ErrArguments
-	}
-	cfg, err := pkgconfig.Load[Config](pkgconfig.Prefix, environ)
-	if err != nil {
-		return err
-	}
-	stop, work, release := lifecycle.Signals(ctx)
-	defer release()
-	return RunWith(stop, cfg, Options{Work: work})
+	return service.Main(ctx, args, environ, RunWith, func(c Config) string { return c.HTTPAddr })
 }
 
 // RunWith serves until ctx ends and calls in hand have ended.
@@ -87,14 +67,18 @@ func RunWith(ctx context.Context, cfg Config, opts Options) (err error) {
 		work = context.WithoutCancel(ctx)
 	}
 	logger.LogAttrs(ctx, slog.LevelInfo, "settings", pkgconfig.Effective(pkgconfig.Prefix, cfg)...)
-	a, err := app.New(ctx, cfg, tel, logger)
+	a, err := app.New(ctx, cfg, app.Listeners{HTTP: opts.HTTPListener, GRPC: opts.GRPCListener}, tel, logger)
 	if err != nil {
 		return err
 	}
 	return a.Run(ctx, work, func() {
-		logger.InfoContext(ctx, "serving", "http_addr", a.HTTPAddr(), "grpc_addr", a.GRPCAddr())
-		if opts.Ready != nil {
-			opts.Ready(a.HTTPAddr(), a.GRPCAddr())
+		at := service.Addresses{HTTP: a.HTTPAddr(), GRPC: a.GRPCAddr()}
+		logger.InfoContext(ctx, "serving", "http_addr", at.HTTP, "grpc_addr", at.GRPC)
+		// It waits for nothing, so that the probes are served no sooner than the calls.
+		for _, tell := range []func(service.Addresses){opts.Serving, opts.Ready} {
+			if tell != nil {
+				tell(at)
+			}
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/throughline/throughline/services/gateway"
+	"github.com/throughline/throughline/services/internal/service"
 )
 
 func TestRunWith(t *testing.T) {
@@ -17,7 +18,7 @@ func TestRunWith(t *testing.T) {
 	go func() {
 		cfg := gateway.Config{HTTPAddr: "127.0.0.1:0", GRPCAddr: "127.0.0.1:0", OrderAddr: "127.0.0.1:1", ServiceCredential: "x"}
 		ended <- gateway.RunWith(ctx, cfg, gateway.Options{
-			Logger: slog.New(slog.DiscardHandler), Ready: func(httpAddr, _ string) { ready <- httpAddr },
+			Logger: slog.New(slog.DiscardHandler), Ready: func(at service.Addresses) { ready <- at.HTTP },
 		})
 	}()
 	var addr string
@@ -38,6 +39,11 @@ func TestRunWith(t *testing.T) {
 	if resp.StatusCode != http.StatusOK {
 		t.Errorf("GET /healthz: got %d, want 200", resp.StatusCode)
 	}
+	// Its order service is not there.
+	err = gateway.Run(t.Context(), []string{"gateway", "healthcheck"}, []string{"THROUGHLINE_HTTP_ADDR=" + addr})
+	if !errors.Is(err, service.ErrNotReady) {
+		t.Errorf("healthcheck: got %v, want ErrNotReady", err)
+	}
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("RunWith: got %v, want none", err)
@@ -46,7 +52,7 @@ func TestRunWith(t *testing.T) {
 
 func TestRunRefuses(t *testing.T) {
 	t.Parallel()
-	if err := gateway.Run(t.Context(), []string{"gateway", "serve"}, nil); !errors.Is(err, gateway.ErrArguments) {
+	if err := gateway.Run(t.Context(), []string{"gateway", "serve"}, nil); !errors.Is(err, service.ErrArguments) {
 		t.Errorf("Run with an argument: got %v, want ErrArguments", err)
 	}
 	if err := gateway.Run(t.Context(), []string{"gateway"}, []string{"THROUGHLINE_HTTP_ADRR=x"}); err == nil {

@@ -33,24 +33,34 @@ type App struct {
 	grpc   net.Listener
 }
 
+// Listeners take the place of a configuration's addresses where they are not nil. They are closed with the App.
+type Listeners struct{ HTTP, GRPC net.Listener }
+
 // New makes a gateway and binds its ports, so that a port that is taken is an error before anything runs. Run or Close it.
-func New(ctx context.Context, cfg config.Config, tel *telemetry.Telemetry, logger *slog.Logger) (*App, error) {
+func New(ctx context.Context, cfg config.Config, ls Listeners, tel *telemetry.Telemetry, logger *slog.Logger) (*App, error) {
+	a := &App{group: lifecycle.New(logger, cfg.Grace), http: ls.HTTP, grpc: ls.GRPC}
+	if err := a.wire(ctx, cfg, tel, logger); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	return a, nil
+}
+
+func (a *App) wire(ctx context.Context, cfg config.Config, tel *telemetry.Telemetry, logger *slog.Logger) error {
 	clients, err := cfg.Clients()
 	if err != nil {
-		return nil, fmt.Errorf("reading API keys: %w", err)
+		return fmt.Errorf("reading API keys: %w", err)
 	}
 	if clients.Len() == 0 {
 		logger.WarnContext(ctx, "nobody may call: THROUGHLINE_API_KEYS is empty")
 	}
-	a := &App{group: lifecycle.New(logger, cfg.Grace)}
 	a.orders, err = grpcx.Dial(grpcx.ClientConfig{
 		Addr: cfg.OrderAddr, Credential: cfg.ServiceCredential, MaxDuration: cfg.CallTimeout, Telemetry: tel,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("connecting to the order service: %w", err)
+		return fmt.Errorf("connecting to the order service: %w", err)
 	}
 	if err := a.listen(ctx, cfg); err != nil {
-		return nil, errors.Join(err, a.Close())
+		return err
 	}
 	api := grpcapi.New(orderv1.NewOrderServiceClient(a.orders), clients, cfg.CallTimeout, logger)
 	public, err := grpcx.NewServer(grpcx.ServerConfig{
@@ -59,7 +69,7 @@ func New(ctx context.Context, cfg config.Config, tel *telemetry.Telemetry, logge
 		Interceptors: []grpc.UnaryServerInterceptor{api.Intercept},
 	})
 	if err != nil {
-		return nil, errors.Join(err, a.Close())
+		return err
 	}
 	orderv1.RegisterOrderServiceServer(public, api)
 
@@ -73,22 +83,26 @@ func New(ctx context.Context, cfg config.Config, tel *telemetry.Telemetry, logge
 		"/openapi.yaml": document(),
 	}, logger)
 	if err != nil {
-		return nil, errors.Join(err, a.Close())
+		return err
 	}
 	server := httpapi.NewServer(tel.ServerMiddleware(handler), cfg.CallTimeout)
 	server.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug)
 	a.group.Add("grpc", serveGRPC(public, a.grpc))
 	a.group.Add("http", serveHTTP(server, httpapi.ProblemListener(a.http)))
-	return a, nil
+	return nil
 }
 
 func (a *App) listen(ctx context.Context, cfg config.Config) (err error) {
 	var lc net.ListenConfig
-	if a.http, err = lc.Listen(ctx, "tcp", cfg.HTTPAddr); err != nil {
-		return fmt.Errorf("listening for HTTP: %w", err)
+	if a.http == nil {
+		if a.http, err = lc.Listen(ctx, "tcp", cfg.HTTPAddr); err != nil {
+			return fmt.Errorf("listening for HTTP: %w", err)
+		}
 	}
-	if a.grpc, err = lc.Listen(ctx, "tcp", cfg.GRPCAddr); err != nil {
-		return fmt.Errorf("listening for gRPC: %w", err)
+	if a.grpc == nil {
+		if a.grpc, err = lc.Listen(ctx, "tcp", cfg.GRPCAddr); err != nil {
+			return fmt.Errorf("listening for gRPC: %w", err)
+		}
 	}
 	return nil
 }
@@ -115,8 +129,9 @@ func (a *App) Close() error {
 			errs = append(errs, fmt.Errorf("closing a listener: %w", err))
 		}
 	}
-	// An error here says that it is closed already.
-	_ = a.orders.Close()
+	if a.orders != nil {
+		_ = a.orders.Close() // an error here says that it is closed already
+	}
 	return errors.Join(errs...)
 }
 

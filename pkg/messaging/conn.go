@@ -2,9 +2,13 @@ package messaging
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,8 +25,8 @@ const (
 	// rate of JetStream grows by a third; above it does not.
 	DefaultPublishWindow = 4096
 
-	reconnectWait   = 250 * time.Millisecond
-	reconnectJitter = 100 * time.Millisecond
+	reconnectWait = 250 * time.Millisecond
+	dialTimeout   = 2 * time.Second
 	// A frozen broker is noticed after two pings without an answer.
 	pingInterval = 5 * time.Second
 	pingsOut     = 2
@@ -44,32 +48,43 @@ type Config struct {
 	Options []nats.Option
 }
 
-// Session tells one stretch of an unbroken connection from the next.
+// Session is one connection to the broker, from its beginning to its end; after it comes another. What is published in a
+// session goes out over that very connection or not at all. So who has checked that a session is the right one for a
+// message cannot be overtaken by a reconnect, however long his process is frozen between the check and the publish.
 type Session struct {
-	// Number grows with every disconnect.
+	// Number counts the connections, from 1. Between two connections it is still that of the last.
 	Number uint64
 	// Connected tells whether the connection is up.
 	Connected bool
 	// Changed is closed as soon as this session is no longer the current one.
 	Changed <-chan struct{}
+
+	conn *Conn
+	link *link // nil if there was no connection
 }
 
-// Conn is a connection to the broker. It reconnects for ever, and never buffers what could not be sent.
-type Conn struct {
-	cfg    Config
+// link is what a session goes over.
+type link struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
-	tracer trace.Tracer
-	traced bool // there is a tracer
-	log    *slog.Logger
+	closed chan struct{}
+}
 
-	mu      sync.Mutex // guards what follows; written by the connection's callbacks
+// Conn keeps a connection to the broker: when one ends it makes another, for ever. It never buffers what could not be sent.
+type Conn struct {
+	cfg    Config
+	tracer trace.Tracer // nil makes no spans
+	log    *slog.Logger
+	cancel context.CancelFunc
+	done   chan struct{} // closed when keep has returned
+
+	mu      sync.Mutex // guards what follows; written by keep
 	session Session
 	changed chan struct{}
 }
 
-// Connect opens a connection. It returns at once, also while the broker is away: use [Conn.WaitConnected] to wait.
-// Close the connection with [Conn.Close].
+// Connect begins to connect. It returns at once, also while the broker is away: use [Conn.WaitConnected] to wait. The only
+// error is one of the configuration. Close the connection with [Conn.Close].
 func Connect(cfg Config) (*Conn, error) {
 	if cfg.PublishTimeout <= 0 {
 		cfg.PublishTimeout = DefaultPublishTimeout
@@ -80,122 +95,203 @@ func Connect(cfg Config) (*Conn, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Conn{cfg: cfg, tracer: cfg.Tracer, traced: cfg.Tracer != nil, log: cfg.Logger, changed: make(chan struct{})}
-	c.session = Session{Changed: c.changed}
-	opts := []nats.Option{
-		nats.Name(cfg.Name),
-		nats.MaxReconnects(-1),
-		nats.ReconnectBufSize(-1), // an old message must never overtake what was published again after the reconnect
-		nats.RetryOnFailedConnect(true),
-		nats.ReconnectWait(reconnectWait),
-		nats.ReconnectJitter(reconnectJitter, reconnectJitter),
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &Conn{
+		cfg: cfg, tracer: cfg.Tracer, log: cfg.Logger, cancel: cancel, done: make(chan struct{}), changed: make(chan struct{}),
+	}
+	c.session = Session{Changed: c.changed, conn: c}
+	opts := append(c.options(ctx), cfg.Options...)
+	if err := check(cfg.URL, opts); err != nil {
+		cancel()
+		return nil, fmt.Errorf("connecting to the broker: %w", err)
+	}
+	go c.keep(ctx, opts)
+	return c, nil
+}
+
+func (c *Conn) options(ctx context.Context) []nats.Option {
+	return []nats.Option{
+		nats.Name(c.cfg.Name),
+		// The client's own reconnect would carry a publish from one session into the next.
+		nats.NoReconnect(),
+		nats.SetCustomDialer(dialer{ctx}),
+		nats.Timeout(dialTimeout),
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(pingsOut),
-		nats.ConnectHandler(func(*nats.Conn) { c.turn(true, nil) }),
-		nats.ReconnectHandler(func(*nats.Conn) { c.turn(true, nil) }),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.turn(false, err) }),
-		nats.ClosedHandler(func(*nats.Conn) { c.turn(false, nil) }),
+		// A broker that reads nothing any more must not hold the writers for the client's default of a minute.
+		nats.FlusherTimeout(c.cfg.PublishTimeout),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			c.log.Warn("broker reported an error", "error", err)
 		}),
 	}
-	nc, err := nats.Connect(cfg.URL, append(opts, cfg.Options...)...)
-	if err != nil {
-		return nil, fmt.Errorf("connecting to the broker: %w", err)
-	}
-	js, err := jetstream.New(nc,
-		jetstream.WithPublishAsyncTimeout(cfg.PublishTimeout),
-		jetstream.WithPublishAsyncMaxPending(cfg.PublishWindow))
-	if err != nil {
-		nc.Close()
-		return nil, fmt.Errorf("opening JetStream: %w", err)
-	}
-	c.nc, c.js = nc, js
-	return c, nil
 }
 
-// turn starts a new session.
-func (c *Conn) turn(connected bool, cause error) {
-	c.mu.Lock()
-	if c.session.Connected == connected {
-		c.mu.Unlock()
-		return
+// check finds the mistakes that no waiting can mend.
+func check(servers string, opts []nats.Option) error {
+	o := nats.GetDefaultOptions()
+	for _, opt := range opts {
+		if err := opt(&o); err != nil {
+			return err
+		}
 	}
+	for server := range strings.SplitSeq(servers, ",") {
+		server = strings.TrimSpace(server)
+		if !strings.Contains(server, "://") {
+			server = "nats://" + server
+		}
+		if u, err := url.Parse(server); err != nil {
+			return fmt.Errorf("reading its URL: %w", err)
+		} else if u.Host == "" {
+			return fmt.Errorf("its URL %q names no host", u.Redacted())
+		}
+	}
+	return nil
+}
+
+// dialer ends a dial when the Conn is closed.
+type dialer struct{ ctx context.Context }
+
+func (d dialer) Dial(network, address string) (net.Conn, error) {
+	return (&net.Dialer{Timeout: dialTimeout}).DialContext(d.ctx, network, address)
+}
+
+// keep makes one session after another until ctx ends.
+func (c *Conn) keep(ctx context.Context, opts []nats.Option) {
+	defer close(c.done)
+	told := false // of the outage
+	for ctx.Err() == nil {
+		l, err := c.dial(opts)
+		switch {
+		case err == nil:
+			told = false
+			c.begin(l)
+			c.log.Info("connected to the broker", "server", l.nc.ConnectedUrlRedacted())
+			select {
+			case <-l.closed:
+			case <-ctx.Done():
+				l.nc.Close()
+				<-l.closed
+			}
+			c.end()
+			c.log.Warn("disconnected from the broker", "error", l.nc.LastError())
+		case !told && ctx.Err() == nil:
+			told = true
+			c.log.Warn("broker not reached, trying again until it is", "error", err)
+		}
+		// Half to one and a half of the wait, so that processes that lost their broker together do not return together.
+		select {
+		case <-time.After(reconnectWait/2 + rand.N(reconnectWait)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (c *Conn) dial(opts []nats.Option) (*link, error) {
+	l := &link{closed: make(chan struct{})}
+	var err error
+	opts = append(slices.Clip(opts), nats.ClosedHandler(func(*nats.Conn) { close(l.closed) }))
+	if l.nc, err = nats.Connect(c.cfg.URL, opts...); err != nil {
+		return nil, err
+	}
+	l.js, err = jetstream.New(l.nc,
+		jetstream.WithPublishAsyncTimeout(c.cfg.PublishTimeout),
+		jetstream.WithPublishAsyncMaxPending(c.cfg.PublishWindow))
+	if err != nil {
+		l.nc.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// begin makes a new connection the current session.
+func (c *Conn) begin(l *link) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.turn(Session{Number: c.session.Number + 1, Connected: true, conn: c, link: l})
+}
+
+// end marks the current session as over.
+func (c *Conn) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.turn(Session{Number: c.session.Number, conn: c, link: c.session.link})
+}
+
+// turn replaces the current session. The caller holds the mutex.
+func (c *Conn) turn(next Session) {
 	close(c.changed)
 	c.changed = make(chan struct{})
-	number := c.session.Number
-	if !connected {
-		number++
-	}
-	c.session = Session{Number: number, Connected: connected, Changed: c.changed}
-	c.mu.Unlock()
-	if connected {
-		c.log.Info("connected to the broker", "server", c.nc.ConnectedUrlRedacted())
-	} else {
-		c.log.Warn("disconnected from the broker", "error", cause)
-	}
+	next.Changed = c.changed
+	c.session = next
 }
 
 // Session gives the current session.
 func (c *Conn) Session() Session {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.session
+	s := c.session
+	c.mu.Unlock()
+	// The client knows that its connection has broken before it says so.
+	s.Connected = s.Connected && s.link.nc.IsConnected()
+	return s
 }
 
 // WaitConnected waits until the connection is up, or ctx ends.
 func (c *Conn) WaitConnected(ctx context.Context) error {
+	_, err := c.awaitSession(ctx)
+	return err
+}
+
+func (c *Conn) awaitSession(ctx context.Context) (Session, error) {
 	for {
 		s := c.Session()
 		if s.Connected {
-			return nil
+			return s, nil
 		}
 		select {
 		case <-s.Changed:
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the broker: %w", context.Cause(ctx))
+			return s, fmt.Errorf("waiting for the broker: %w", context.Cause(ctx))
 		}
 	}
 }
 
 // Check tells what is wrong with the connection, for a readiness probe.
 func (c *Conn) Check(ctx context.Context) error {
-	if !c.Session().Connected {
+	s := c.Session()
+	if !s.Connected {
 		return fmt.Errorf("%w: not connected", ErrUnavailable)
 	}
-	if _, err := c.js.AccountInfo(ctx); err != nil {
+	if _, err := s.link.js.AccountInfo(ctx); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return nil
 }
 
-// JetStream gives the underlying client, for administration. Publishing through it bypasses the rules of this package.
-func (c *Conn) JetStream() jetstream.JetStream { return c.js }
-
-// Close ends the connection. What waits for an acknowledgement fails.
-func (c *Conn) Close() { c.nc.Close() }
-
-// classify gives publish errors their class.
-func classify(err error) error {
-	var api *jetstream.APIError
-	switch {
-	case err == nil:
+// JetStream gives the client of the current connection, for administration; nil before the first. It ends with
+// that connection. Publishing through it bypasses the rules of this package.
+func (c *Conn) JetStream() jetstream.JetStream {
+	s := c.Session()
+	if s.link == nil {
 		return nil
-	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject),
-		errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum):
-		return fmt.Errorf("%w: %w", ErrNeverAccepted, err)
-	case errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamMessageExceedsMaximum:
-		return fmt.Errorf("%w: %w", ErrNeverAccepted, err)
-	default:
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
+	return s.link.js
 }
 
-// Probe asks the broker for a sign of life and waits for it.
-func (c *Conn) Probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.PublishTimeout)
+// Close ends the connection. What waits for an acknowledgement fails.
+func (c *Conn) Close() {
+	c.cancel()
+	<-c.done
+}
+
+// Probe asks the broker for a sign of life, over the session's connection, and waits for it. Since a connection keeps the
+// order of what it carries, the broker has then dealt with all that was published before in the session.
+func (s Session) Probe(ctx context.Context) error {
+	if s.link == nil {
+		return fmt.Errorf("%w: not connected", ErrUnavailable)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.conn.cfg.PublishTimeout)
 	defer cancel()
-	if err := c.nc.FlushWithContext(ctx); err != nil {
+	if err := s.link.nc.FlushWithContext(ctx); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return nil

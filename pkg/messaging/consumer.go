@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -78,15 +79,15 @@ func NewDelivery(m Message, attempt uint64) Delivery {
 
 // Handler deals with a batch: at least one message, at most the configured number, in the order of their arrival. It
 // acknowledges each message itself, after its own commit. A message that it leaves alone is delivered again after
-// AckWait.
+// AckWait. The slice is used again after the call has returned.
 type Handler func(ctx context.Context, batch []Delivery)
 
 // Consume calls handle with batches until stop ends, one call at a time. It never waits for a batch to fill. After stop
 // it fetches nothing more, hands over what it has fetched, and returns when the last call has returned; handle gets the
 // context work, which the caller ends only to cut the work in hand short.
 //
-// A consumer that is missing, or is deleted while running, is created again. A broker that is away is waited for. So
-// the only error is a stop.
+// A consumer that is missing, or is deleted while running, is created again; so it is after each reconnect. A stream
+// that is missing and a broker that is away are waited for. The error is always the cause of stop.
 func (c *Conn) Consume(stop, work context.Context, cfg ConsumerConfig, handle Handler) error {
 	if cfg.Batch <= 0 {
 		cfg.Batch = DefaultBatch
@@ -115,11 +116,13 @@ func (c *Conn) Consume(stop, work context.Context, cfg ConsumerConfig, handle Ha
 	return context.Cause(stop)
 }
 
+// consumeOnce consumes in one session. It always returns an error.
 func (c *Conn) consumeOnce(stop, work context.Context, cfg ConsumerConfig, handle Handler) error {
-	if err := c.WaitConnected(stop); err != nil {
+	session, err := c.awaitSession(stop)
+	if err != nil {
 		return err
 	}
-	consumer, err := c.js.CreateOrUpdateConsumer(stop, cfg.Stream, jetstream.ConsumerConfig{
+	consumer, err := session.link.js.CreateOrUpdateConsumer(stop, cfg.Stream, jetstream.ConsumerConfig{
 		Durable:        cfg.Name,
 		FilterSubjects: cfg.Filter,
 		AckPolicy:      jetstream.AckExplicitPolicy,
@@ -131,90 +134,120 @@ func (c *Conn) consumeOnce(stop, work context.Context, cfg ConsumerConfig, handl
 	if err != nil {
 		return fmt.Errorf("creating consumer %s: %w", cfg.Name, err)
 	}
-	return c.pump(stop, work, cfg, consumer, handle)
+	p := &pump{
+		cfg: cfg, consumer: consumer, link: session.link, handle: handle,
+		arrived: make(chan jetstream.Msg, cfg.Batch), failed: make(chan error, 1), over: make(chan struct{}),
+		batch: make([]Delivery, 0, cfg.Batch),
+	}
+	return p.run(stop, work)
 }
 
-// pump moves messages from the subscription into batches. The channel between them holds one batch; the subscription
-// blocks when it is full, and then stops pulling.
-func (c *Conn) pump(stop, work context.Context, cfg ConsumerConfig, consumer jetstream.Consumer, handle Handler) error {
-	arrived := make(chan jetstream.Msg, cfg.Batch)
-	failed := make(chan error, 1)
-	report := func(err error) {
-		select {
-		case failed <- err:
-		default:
-		}
-	}
-	sub, err := consumer.Consume(
+// pump moves messages from a subscription into batches. The channel between them holds one batch; the subscription blocks
+// when it is full, and then stops pulling.
+type pump struct {
+	cfg      ConsumerConfig
+	consumer jetstream.Consumer
+	link     *link
+	handle   Handler
+	arrived  chan jetstream.Msg // written by the subscription, read by run
+	failed   chan error         // written by the subscription: there is nothing to consume any more
+	over     chan struct{}      // closed when run has returned, so that the subscription does not wait for it
+	batch    []Delivery
+}
+
+func (p *pump) run(stop, work context.Context) error {
+	defer close(p.over)
+	sub, err := p.consumer.Consume(
 		func(m jetstream.Msg) {
 			select {
-			case arrived <- m:
-			case <-work.Done():
+			case p.arrived <- m:
+			case <-p.over:
 			}
 		},
-		jetstream.PullMaxMessages(cfg.Batch),
+		jetstream.PullMaxMessages(p.cfg.Batch),
 		jetstream.PullExpiry(pullExpiry),
 		jetstream.PullHeartbeat(pullHeartbeat),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
-			switch {
-			case isMissing(err), errors.Is(err, jetstream.ErrConnectionClosed):
-				report(err)
-			case errors.Is(err, jetstream.ErrNoHeartbeat):
-				// The server says nothing when the consumer is gone: silence is asked about.
-				go func() {
-					ctx, cancel := context.WithTimeout(work, pullHeartbeat)
-					defer cancel()
-					if _, err := consumer.Info(ctx); isMissing(err) {
-						report(err)
-					}
-				}()
-			}
-		}))
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { p.observe(work, err) }))
 	if err != nil {
-		return fmt.Errorf("consuming %s: %w", cfg.Name, err)
+		return fmt.Errorf("consuming %s: %w", p.cfg.Name, err)
 	}
-	batch := make([]Delivery, 0, cfg.Batch)
-	flush := func(first jetstream.Msg) {
-		batch = append(batch[:0], delivery(first))
-		for len(batch) < cfg.Batch {
-			select {
-			case m := <-arrived:
-				batch = append(batch, delivery(m))
-				continue
-			default:
-			}
-			break
-		}
-		handle(work, batch)
-	}
-	var cause error
-	for cause == nil {
-		select {
-		case m := <-arrived:
-			flush(m)
-		case cause = <-failed:
-		case <-stop.Done():
-			cause = context.Cause(stop)
-		}
-	}
-	// Drain hands over what is already here; the subscription closes when that is done.
-	sub.Drain()
-	closed := sub.Closed()
+	defer sub.Stop()
 	for {
 		select {
-		case m := <-arrived:
-			flush(m)
+		case m := <-p.arrived:
+			p.flush(work, m)
+		case err := <-p.failed:
+			p.rest(work, sub)
+			return err
+		case <-p.link.closed:
+			// What has arrived cannot be acknowledged any more, and will be delivered again.
+			return fmt.Errorf("%w: the connection has ended", ErrUnavailable)
+		case <-stop.Done():
+			p.rest(work, sub)
+			return context.Cause(stop)
+		}
+	}
+}
+
+// observe looks at what the subscription reports. All but the end of the consumer passes by itself.
+func (p *pump) observe(ctx context.Context, err error) {
+	switch {
+	case isMissing(err), errors.Is(err, jetstream.ErrBadRequest):
+		p.fail(err)
+	case errors.Is(err, jetstream.ErrNoHeartbeat), errors.Is(err, nats.ErrNoResponders):
+		// The server need not say that the consumer, or its stream, is gone: silence is asked about.
+		go func() {
+			ctx, cancel := context.WithTimeout(ctx, pullHeartbeat)
+			defer cancel()
+			if _, err := p.consumer.Info(ctx); isMissing(err) {
+				p.fail(err)
+			}
+		}()
+	}
+}
+
+func (p *pump) fail(err error) {
+	select {
+	case p.failed <- err:
+	default:
+	}
+}
+
+// flush hands over a batch that begins with first: what is here, without waiting for more.
+func (p *pump) flush(work context.Context, first jetstream.Msg) {
+	p.batch = append(p.batch[:0], delivery(first))
+	for len(p.batch) < p.cfg.Batch {
+		select {
+		case m := <-p.arrived:
+			p.batch = append(p.batch, delivery(m))
 			continue
+		default:
+		}
+		break
+	}
+	p.handle(work, p.batch)
+}
+
+// rest hands over what has been fetched already, and fetches nothing more.
+func (p *pump) rest(work context.Context, sub jetstream.ConsumeContext) {
+	sub.Drain()
+	drained := sub.Closed()
+	for {
+		select {
+		case m := <-p.arrived:
+			p.flush(work, m)
+			continue
+		case <-p.link.closed:
+			return
 		case <-work.Done():
-			sub.Stop()
-			return cause
-		case <-closed:
+			return
+		case <-drained:
 		}
 		select {
-		case m := <-arrived:
-			flush(m)
+		case m := <-p.arrived:
+			p.flush(work, m)
 		default:
-			return cause
+			return
 		}
 	}
 }

@@ -3,12 +3,13 @@
 //
 // # What it promises
 //
-// A publish is either acknowledged by the stream that stored it, or an error; there is no third way. Nothing is buffered
-// on the client's side while the broker is away, so that an old message can never overtake what its sender has
-// published again since: a disconnect fails every publish in flight, and [Conn.Session] tells the sender that it happened.
+// A publish is either acknowledged by the stream that stored it, or an error; there is no third way. A connection is never
+// mended: when it breaks, every publish in flight fails, and another connection is made, which is another [Session].
+// A publish belongs to a session, so that an old message can never overtake what its sender has published again since.
+// Nothing is buffered while the broker is away.
 //
 // A consumer gets each message at least once, in batches of what is there, and never waits for a batch to fill. It
-// recreates its consumer when somebody deletes it, and survives a broker that is away for any time.
+// creates its consumer again when somebody deletes it, and survives a broker that is away for any time.
 //
 // # What it does not promise
 //

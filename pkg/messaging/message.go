@@ -187,7 +187,7 @@ func Parse(subject string, h nats.Header, payload []byte) (Message, error) {
 	if err := parseID(h, HeaderLastSeen, false, &m.LastSeen); err != nil {
 		return m, err
 	}
-	if s := first(h, HeaderAggregateSeq); s != "" {
+	if s := first(h, HeaderAggregateSeq); s != "" || m.Kind == Event {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || n < 1 {
 			return m, fmt.Errorf("%w: header %s is %q, not a number above 0", ErrMalformed, HeaderAggregateSeq, s)
@@ -217,8 +217,9 @@ func parseID(h nats.Header, key string, required bool, into *uuid.UUID) error {
 	if s == "" && !required {
 		return nil
 	}
+	// The package reads other notations, too; two spellings of one id must not exist. And the zero id means none.
 	id, err := uuid.Parse(s)
-	if err != nil {
+	if err != nil || id == uuid.Nil || id.String() != s {
 		return fmt.Errorf("%w: header %s is %q, not a UUID", ErrMalformed, key, s)
 	}
 	*into = id

@@ -2,8 +2,10 @@ package messaging
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
@@ -19,26 +21,33 @@ type Ack struct {
 
 // Pending is a publish that waits for its acknowledgement.
 type Pending struct {
-	conn   *Conn
-	future jetstream.PubAckFuture
-	span   trace.Span
-	err    error
+	session Session
+	future  jetstream.PubAckFuture
+	span    trace.Span // nil without tracing
+	err     error
 }
 
-// Publish sends a message without waiting for its acknowledgement; [Pending.Wait] does. Messages that are published
-// one after another reach the broker in that order, but are stored or refused each for itself: who needs an order waits
-// for one acknowledgement before the next message.
+// Publish sends a message in the current session; see [Session.Publish].
+func (c *Conn) Publish(ctx context.Context, m *Message) *Pending { return c.Session().Publish(ctx, m) }
+
+// Publish sends a message without waiting for its acknowledgement; [Pending.Wait] does, and must be called. Messages that
+// are published one after another reach the broker in that order, but are stored or refused each for itself: who needs
+// an order waits for one acknowledgement before the next message. In a session that has ended nothing is sent.
 //
-// It blocks only while more than the publish window wait for their acknowledgement.
-func (c *Conn) Publish(ctx context.Context, m *Message) *Pending {
+// It blocks only while more than the publish window wait for their acknowledgement, and no longer than the publish timeout.
+func (s Session) Publish(ctx context.Context, m *Message) *Pending {
+	if s.link == nil {
+		return &Pending{session: s, err: nats.ErrConnectionClosed}
+	}
 	msg := m.toNATS()
-	span := c.startPublish(ctx, m, msg)
-	future, err := c.js.PublishMsgAsync(msg)
-	return &Pending{conn: c, future: future, span: span, err: err}
+	span := s.conn.startPublish(ctx, m, msg)
+	future, err := s.link.js.PublishMsgAsync(msg, jetstream.WithStallWait(s.conn.cfg.PublishTimeout))
+	return &Pending{session: s, future: future, span: span, err: err}
 }
 
-// Wait waits for the acknowledgement, at most for the publish timeout. The error wraps [ErrNeverAccepted] when sending
-// again is of no use, else [ErrUnavailable], after which the message may have been stored or not.
+// Wait waits for the acknowledgement, at most for the publish timeout and the end of the session. The error wraps
+// [ErrNeverAccepted] when sending again is of no use, else [ErrUnavailable], after which the message may have been stored
+// or not.
 func (p *Pending) Wait(ctx context.Context) (Ack, error) {
 	ack, err := p.wait(ctx)
 	if p.span != nil {
@@ -59,7 +68,22 @@ func (p *Pending) wait(ctx context.Context) (Ack, error) {
 		return Ack{Stream: a.Stream, Sequence: a.Sequence, Duplicate: a.Duplicate}, nil
 	case err := <-p.future.Err():
 		return Ack{}, classify(err)
+	case <-p.session.link.closed:
+		return Ack{}, classify(nats.ErrConnectionClosed)
 	case <-ctx.Done():
 		return Ack{}, fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+// classify gives publish errors their class.
+func classify(err error) error {
+	var api *jetstream.APIError
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject):
+		return fmt.Errorf("%w: %w", ErrNeverAccepted, err)
+	case errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamMessageExceedsMaximum:
+		return fmt.Errorf("%w: %w", ErrNeverAccepted, err)
+	default:
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 }

@@ -27,11 +27,16 @@ type Stream struct {
 	Replicas int
 }
 
-// EnsureStreams creates the streams that are missing and brings the others to the given settings. It may run on any
-// number of instances at once. It never deletes messages: the server refuses a change that would.
+// EnsureStreams waits for the broker, creates the streams that are missing and brings the others to the given settings. It
+// may run on any number of instances at once. Call it again after each reconnect: a broker that comes back may have lost
+// its streams.
 func (c *Conn) EnsureStreams(ctx context.Context, streams ...Stream) error {
+	session, err := c.awaitSession(ctx)
+	if err != nil {
+		return fmt.Errorf("ensuring streams: %w", err)
+	}
 	for _, s := range streams {
-		if _, err := c.js.CreateOrUpdateStream(ctx, s.config()); err != nil {
+		if _, err := session.link.js.CreateOrUpdateStream(ctx, s.config()); err != nil {
 			return fmt.Errorf("ensuring stream %s: %w", s.Name, err)
 		}
 	}
@@ -40,17 +45,16 @@ func (c *Conn) EnsureStreams(ctx context.Context, streams ...Stream) error {
 
 func (s Stream) config() jetstream.StreamConfig {
 	cfg := jetstream.StreamConfig{
-		Name:       s.Name,
-		Subjects:   s.Subjects,
-		Retention:  jetstream.LimitsPolicy,
-		Discard:    jetstream.DiscardNew,
-		MaxAge:     s.MaxAge,
-		MaxBytes:   s.MaxBytes,
-		Duplicates: DuplicateWindow,
-		Storage:    jetstream.FileStorage,
-		Replicas:   max(s.Replicas, 1),
-		// Nobody but an operator with the server's own tools may purge or delete: nothing is dropped silently.
-		AllowDirect: true,
+		Name:        s.Name,
+		Subjects:    s.Subjects,
+		Retention:   jetstream.LimitsPolicy,
+		Discard:     jetstream.DiscardNew,
+		MaxAge:      s.MaxAge,
+		MaxBytes:    s.MaxBytes,
+		Duplicates:  DuplicateWindow,
+		Storage:     jetstream.FileStorage,
+		Replicas:    max(s.Replicas, 1),
+		AllowDirect: true, // reading single messages, for people and tests, need not go through the leader
 	}
 	if s.WorkQueue {
 		cfg.Retention = jetstream.WorkQueuePolicy

@@ -41,7 +41,7 @@ func (m *Message) Attributes(operation string) []attribute.KeyValue {
 // startPublish starts the span of a publish as a child of the trace that the message belongs to, and lets the wire form
 // carry that span on. Without tracing, the message's own trace context goes on unchanged.
 func (c *Conn) startPublish(ctx context.Context, m *Message, msg *nats.Msg) trace.Span {
-	if !c.traced {
+	if c.tracer == nil {
 		return nil
 	}
 	ctx, span := c.tracer.Start(telemetry.Extract(ctx, m.Carrier()), "send "+m.Subject,
@@ -57,7 +57,7 @@ func (c *Conn) startPublish(ctx context.Context, m *Message, msg *nats.Msg) trac
 // StartProcess starts the span of handling a message, as a child of the span that published it.
 func (c *Conn) StartProcess(ctx context.Context, m *Message) (context.Context, trace.Span) {
 	ctx = telemetry.Extract(ctx, m.Carrier())
-	if !c.traced {
+	if c.tracer == nil {
 		return ctx, trace.SpanFromContext(ctx)
 	}
 	return c.tracer.Start(ctx, "process "+m.Subject,

@@ -40,10 +40,13 @@ type Projector[T proto.Message] interface {
 	Queue(*pgx.Batch, []Change[T]) error
 }
 
-// Asker asks participants. Ask must not take longer than a few seconds. An error is silence.
+// Asker asks participants. An error is silence, and so is an answer that takes longer than AskTimeout, when ctx ends.
 type Asker interface {
 	Ask(ctx context.Context, participant string, sagaID uuid.UUID, step string, stepKey uuid.UUID) (Answer, error)
 }
+
+// DefaultAskTimeout is how long a participant may take to answer. It looks up one row.
+const DefaultAskTimeout = 3 * time.Second
 
 // Config makes an [Engine].
 type Config[T proto.Message] struct {
@@ -52,6 +55,8 @@ type Config[T proto.Message] struct {
 	Relay     *outbox.Relay
 	Projector Projector[T]
 	Asker     Asker
+	// AskTimeout bounds one question; 0 means DefaultAskTimeout.
+	AskTimeout time.Duration
 	// Source names the service in messages, such as "/order".
 	Source string
 	// Consumer is the inbox consumer under which replies are marked.
@@ -79,6 +84,9 @@ func NewEngine[T proto.Message](cfg Config[T], definitions ...*Definition[T]) *E
 	e := &Engine[T]{cfg: cfg, definitions: make(map[planKey]*Definition[T]), log: cfg.Logger}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
+	}
+	if e.cfg.AskTimeout <= 0 {
+		e.cfg.AskTimeout = DefaultAskTimeout
 	}
 	for _, d := range definitions {
 		e.definitions[planKey{d.name, d.version}] = d

@@ -107,8 +107,7 @@ const (
 	timerInterval = 250 * time.Millisecond
 	timerBatch    = 200
 	// askers bounds how many participants are asked at one time.
-	askers     = 16
-	askTimeout = 3 * time.Second
+	askers = 16
 )
 
 // RunTimers looks at sagas whose deadline has passed, until ctx ends. One instance does at a time; the others stand by.

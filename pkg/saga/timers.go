@@ -180,7 +180,7 @@ func (e *Engine[T]) ask(ctx context.Context, p *pass, id uuid.UUID, q Question) 
 	if gone {
 		return Answer{Finding: Silent}, nil
 	}
-	bounded, cancel := context.WithTimeout(ctx, askTimeout)
+	bounded, cancel := context.WithTimeout(ctx, e.cfg.AskTimeout)
 	defer cancel()
 	answer, err := e.cfg.Asker.Ask(bounded, q.Participant, id, q.Step, keys.StepKey(id, q.Step))
 	if ctx.Err() != nil {

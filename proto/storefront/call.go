@@ -37,12 +37,12 @@ func (o *Order) complete() bool { return o.ID != "" && o.Status != "" }
 func (p *Page) complete() bool  { return p.Orders != nil }
 
 // call attempts a request until the answer is definite or ctx ends.
-func (c *Client) call(ctx context.Context, r request, into answer) (*http.Response, error) {
+func (c *Client) call(ctx context.Context, r request, into answer) (*outcome, error) {
 	wait := firstPause
 	for {
-		resp, err := c.attemptOnce(ctx, r, into)
+		got, err := c.attemptOnce(ctx, r, into)
 		if err == nil {
-			return resp, nil
+			return got, nil
 		}
 		refused := asError(err)
 		if refused != nil && !refused.passing() {
@@ -59,9 +59,14 @@ func (c *Client) call(ctx context.Context, r request, into answer) (*http.Respon
 	}
 }
 
-// attemptOnce sends the request once and answers the response, whose body is read and closed. An error that is not an
-// *Error means that nothing is known.
-func (c *Client) attemptOnce(ctx context.Context, r request, into answer) (*http.Response, error) {
+// outcome is what a success says beside its body.
+type outcome struct {
+	status int
+	header http.Header
+}
+
+// attemptOnce sends the request once. An error that is not an *Error means that nothing is known.
+func (c *Client) attemptOnce(ctx context.Context, r request, into answer) (*outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.attempt)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, r.method, c.base+r.path, bytes.NewReader(r.body))
@@ -95,7 +100,7 @@ func (c *Client) attemptOnce(ctx context.Context, r request, into answer) (*http
 	if !into.complete() {
 		return nil, errNotOurs
 	}
-	return resp, nil
+	return &outcome{status: resp.StatusCode, header: resp.Header}, nil
 }
 
 func errorOf(resp *http.Response, data []byte) *Error {

@@ -78,12 +78,12 @@ func (c *Client) PlaceOrder(ctx context.Context, key string, o NewOrder) (Placed
 		o.Lines = []Line{} // the service reads strictly, and null is no list
 	}
 	var placed Order
-	resp, err := c.callWithKey(ctx, "/v1/orders", key, o, &placed)
+	got, err := c.callWithKey(ctx, "/v1/orders", key, o, &placed)
 	if err != nil {
 		return Placed{}, fmt.Errorf("placing order: %w", err)
 	}
 	// 200 is the answer for a key whose stored answer has expired: the order exists, and so it is shown.
-	replayed := resp.StatusCode == http.StatusOK || resp.Header.Get("Idempotency-Replayed") == "true"
+	replayed := got.status == http.StatusOK || got.header.Get("Idempotency-Replayed") == "true"
 	return Placed{Order: placed, Replayed: replayed}, nil
 }
 
@@ -175,7 +175,7 @@ func (c *Client) WaitFinal(ctx context.Context, orderID string) (Order, error) {
 	}
 }
 
-func (c *Client) callWithKey(ctx context.Context, path, key string, body any, into answer) (*http.Response, error) {
+func (c *Client) callWithKey(ctx context.Context, path, key string, body any, into answer) (*outcome, error) {
 	if !printable(key) || len(key) > maxKey {
 		return nil, ErrKey
 	}

@@ -188,8 +188,15 @@ func TestReading(t *testing.T) {
 	if got, want := strings.Join(ids, ","), "o-3 PENDING,o-2 NEW_STATUS,o-1 FAILED"; got != want {
 		t.Errorf("Orders: got %s, want %s", got, want)
 	}
-	for range c.Orders(t.Context()) {
+	before := len(s.requests)
+	for _, err := range c.Orders(t.Context()) {
+		if err != nil {
+			t.Errorf("Orders: %v", err)
+		}
 		break
+	}
+	if got := len(s.requests) - before; got != 1 {
+		t.Errorf("Orders, left after the first: got %d requests, want 1", got)
 	}
 	if _, err := c.ListOrders(t.Context(), 7, "a b"); err != nil {
 		t.Errorf("ListOrders: %v", err)

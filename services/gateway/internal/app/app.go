@@ -76,7 +76,7 @@ func (a *App) wire(ctx context.Context, cfg config.Config, tel *telemetry.Teleme
 	var health lifecycle.Health
 	health.AddCheck("gateway", a.group.Check)
 	health.AddCheck("order", a.orderServes)
-	handler, err := httpapi.NewHandler(api, map[string]http.Handler{
+	handler, err := httpapi.NewHandler(ctx, api, map[string]http.Handler{
 		"/healthz":      health.Healthz(),
 		"/readyz":       health.Readyz(),
 		"/metrics":      tel.MetricsHandler(),
@@ -155,14 +155,23 @@ func document() http.Handler {
 	})
 }
 
+// serve runs a server and answers a channel that is closed at its end, and where its error is then.
+func serve(run func(net.Listener) error, l net.Listener) (<-chan struct{}, *error) {
+	served, err := make(chan struct{}), new(error)
+	go func() {
+		defer close(served)
+		*err = run(l)
+	}()
+	return served, err
+}
+
 func serveGRPC(s *grpcx.Server, l net.Listener) lifecycle.Func {
 	return func(stop, work context.Context, ready func()) error {
-		served := make(chan error, 1)
-		go func() { served <- s.Serve(l) }()
+		served, err := serve(s.Serve, l)
 		ready()
 		select {
-		case err := <-served:
-			return fmt.Errorf("serving gRPC: %w", err)
+		case <-served:
+			return fmt.Errorf("serving gRPC: %w", *err)
 		case <-stop.Done():
 		}
 		s.Drain(work.Done())
@@ -173,12 +182,11 @@ func serveGRPC(s *grpcx.Server, l net.Listener) lifecycle.Func {
 
 func serveHTTP(s *http.Server, l net.Listener) lifecycle.Func {
 	return func(stop, work context.Context, ready func()) error {
-		served := make(chan error, 1)
-		go func() { served <- s.Serve(l) }()
+		served, err := serve(s.Serve, l)
 		ready()
 		select {
-		case err := <-served:
-			return fmt.Errorf("serving HTTP: %w", err)
+		case <-served:
+			return fmt.Errorf("serving HTTP: %w", *err)
 		case <-stop.Done():
 		}
 		if err := s.Shutdown(work); err != nil {

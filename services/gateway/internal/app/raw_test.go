@@ -16,24 +16,48 @@ import (
 // raw sends bytes as they are, and answers what comes back first.
 func (e *edge) raw(request string) answer {
 	e.t.Helper()
+	c := e.connect()
+	go func() { _, _ = io.WriteString(c, request) }() // it may be refused before all of it is sent
+	return e.read(c)
+}
+
+// rawHalf sends bytes and nothing more, ever.
+func (e *edge) rawHalf(request string) answer {
+	e.t.Helper()
+	c := e.connect()
+	if _, err := io.WriteString(c, request); err != nil {
+		e.t.Fatalf("sending: %v", err)
+	}
+	if err := c.CloseWrite(); err != nil {
+		e.t.Fatalf("closing: %v", err)
+	}
+	return e.read(c)
+}
+
+func (e *edge) connect() *net.TCPConn {
+	e.t.Helper()
 	var d net.Dialer
 	c, err := d.DialContext(e.t.Context(), "tcp", e.app.HTTPAddr())
 	if err != nil {
 		e.t.Fatalf("connecting: %v", err)
 	}
-	defer func() { _ = c.Close() }()
+	e.t.Cleanup(func() { _ = c.Close() })
 	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		e.t.Fatalf("setting a deadline: %v", err)
 	}
-	go func() { _, _ = io.WriteString(c, request) }() // it may be refused before all of it is sent
+	return c.(*net.TCPConn)
+}
+
+func (e *edge) read(c net.Conn) answer {
+	e.t.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
-		e.t.Fatalf("reading the answer to %.60q: %v", request, err)
+		e.t.Fatalf("reading the answer: %v", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		e.t.Fatalf("reading the body of the answer to %.60q: %v", request, err)
+		e.t.Fatalf("reading the body of the answer: %v", err)
 	}
 	return answer{resp.StatusCode, resp.Header, string(b)}
 }
@@ -98,21 +122,7 @@ func TestHalfABody(t *testing.T) {
 	head := fmt.Sprintf("POST /v1/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nIdempotency-Key: half\r\n"+
 		"Content-Type: application/json\r\n", storefrontKey)
 	e.refused(e.raw(head+"Transfer-Encoding: chunked\r\n\r\nzz\r\n"), grpcx.RequestMalformed)
-	var d net.Dialer
-	c, err := d.DialContext(t.Context(), "tcp", e.app.HTTPAddr())
-	if err != nil {
-		t.Fatalf("connecting: %v", err)
-	}
-	if _, err := fmt.Fprintf(c, "%sContent-Length: %d\r\n\r\n%s", head, len(r0)+10, r0); err != nil {
-		t.Fatalf("sending: %v", err)
-	}
-	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatalf("closing: %v", err)
-	}
-	if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 400 {
-		t.Errorf("half a body: got %v, %v, want 400", resp, err)
-	}
-	_ = c.Close()
+	e.refused(e.rawHalf(fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", head, len(r0)+10, r0)), grpcx.RequestMalformed)
 	if n := len(e.seen()); n != 0 {
 		t.Errorf("got %d calls to the order service, want none", n)
 	}

@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync"
 	"testing"
 
@@ -59,7 +60,7 @@ func TestStorefrontClient(t *testing.T) {
 	if got, err := c.GetOrder(t.Context(), first.Order.ID); err != nil || got.ID != first.Order.ID || got.Status != storefront.Pending {
 		t.Errorf("GetOrder: got %+v, %v", got, err)
 	}
-	if _, err := c.GetOrder(t.Context(), "../orders"); !errors.As(err, &refused) || refused.StatusCode != 404 {
+	if _, err := c.GetOrder(t.Context(), "../orders"); !errors.As(err, &refused) || refused.StatusCode != http.StatusNotFound {
 		t.Errorf("GetOrder of a path: got %v, want 404", err)
 	}
 	if p, err := c.ListOrders(t.Context(), 10, ""); err != nil || p.NextToken != "next" {

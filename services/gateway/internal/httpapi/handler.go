@@ -32,7 +32,7 @@ type Handler struct {
 
 // NewHandler makes a Handler that calls api in process. ops are served, to GET and HEAD, at exactly their paths. A nil logger logs
 // nothing.
-func NewHandler(api *grpcapi.Server, ops map[string]http.Handler, logger *slog.Logger) (*Handler, error) {
+func NewHandler(ctx context.Context, api *grpcapi.Server, ops map[string]http.Handler, logger *slog.Logger) (*Handler, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
@@ -51,7 +51,7 @@ func NewHandler(api *grpcapi.Server, ops map[string]http.Handler, logger *slog.L
 		runtime.WithErrorHandler(h.gatewayError),
 		runtime.WithRoutingErrorHandler(h.routingError),
 	)
-	if err := orderv1.RegisterOrderServiceHandlerServer(context.Background(), h.mux, api); err != nil {
+	if err := orderv1.RegisterOrderServiceHandlerServer(ctx, h.mux, api); err != nil {
 		return nil, fmt.Errorf("registering the HTTP API: %w", err)
 	}
 	return h, nil

@@ -97,12 +97,15 @@ func (b *safeBuffer) String() string {
 	return b.b.String()
 }
 
+// slow is timing in hours instead of seconds, so that nothing is due before a test lets time pass.
+var slow = saga.Timing{Ask: time.Hour, AskMax: 4 * time.Hour, Budget: 20 * time.Hour}
+
 const consumer = "sale-replies"
 
 func newFixture(t *testing.T, definitions ...*saga.Definition[order]) *fixture {
 	t.Helper()
 	if len(definitions) == 0 {
-		definitions = append(definitions, definition(timing))
+		definitions = append(definitions, definition(slow))
 	}
 	f := &fixture{t: t, url: pgtest.URL(t, outbox.Migrations(), inbox.Migrations(), saga.Migrations()), logged: &safeBuffer{}}
 	f.pool = pgtest.Open(t, f.url)
@@ -160,16 +163,11 @@ func (f *fixture) newID() uuid.UUID {
 // begin begins sagas in one transaction.
 func (f *fixture) begin(n int) []uuid.UUID {
 	f.t.Helper()
-	return f.beginAs(definition(timing), n)
-}
-
-func (f *fixture) beginAs(d *saga.Definition[order], n int) []uuid.UUID {
-	f.t.Helper()
 	ids := make([]uuid.UUID, n)
 	births := make([]*saga.Birth, n)
 	for i := range ids {
 		ids[i] = f.newID()
-		births[i] = f.birth(f.t.Context(), d, ids[i])
+		births[i] = f.birth(f.t.Context(), definition(slow), ids[i])
 	}
 	if err := f.queueBirths(births); err != nil {
 		f.t.Fatalf("beginning: %v", err)

@@ -113,6 +113,7 @@ const (
 // RunTimers looks at sagas whose deadline has passed, until ctx ends. One instance does at a time; the others stand by.
 func (e *Engine[T]) RunTimers(ctx context.Context) error {
 	lease := postgres.NewLease(e.cfg.Pool, "saga_timer", e.cfg.Owner, timerLease)
+	lease.Logger = e.log
 	err := lease.Run(ctx, func(ctx context.Context, _ int64) error {
 		for ctx.Err() == nil {
 			n, err := e.fireTimers(ctx)

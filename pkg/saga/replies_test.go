@@ -29,7 +29,7 @@ func TestBirth(t *testing.T) {
 	f := newFixture(t)
 	id := f.newID()
 	ctx := telemetry.Extract(t.Context(), telemetry.Carrier{TraceParent: traceParent})
-	if err := f.queueBirths([]*saga.Birth{f.birth(ctx, definition(timing), id)}); err != nil {
+	if err := f.queueBirths([]*saga.Birth{f.birth(ctx, definition(slow), id)}); err != nil {
 		t.Fatalf("beginning: %v", err)
 	}
 
@@ -53,7 +53,7 @@ func TestBirth(t *testing.T) {
 	f.wantTimers(id, 1)
 	in := f.get(id)
 	if in.Status != saga.Running || in.Revision != 1 || in.IdempotencyKey != "key of "+id.String() ||
-		in.Definition != "place-order" || in.Version != 1 || !slices.Equal(in.Hash, definition(timing).Hash()) {
+		in.Definition != "place-order" || in.Version != 1 || !slices.Equal(in.Hash, definition(slow).Hash()) {
 		t.Errorf("saga: got %+v, want it running at revision 1 with its key and plan", in)
 	}
 	f.wantNumber("the timer is that of the step", 1,
@@ -79,7 +79,7 @@ func TestBirthOfAnIDThatExists(t *testing.T) {
 	old := f.begin(1)[0]
 	before := f.subjects(old)
 	other := f.newID()
-	err := f.queueBirths([]*saga.Birth{f.birth(t.Context(), definition(timing), other), f.birth(t.Context(), definition(timing), old)})
+	err := f.queueBirths([]*saga.Birth{f.birth(t.Context(), definition(slow), other), f.birth(t.Context(), definition(slow), old)})
 	if !postgres.IsUniqueViolation(err, "saga_instance_pkey") {
 		t.Fatalf("beginning again: got %v, want a violation of saga_instance_pkey", err)
 	}
@@ -300,7 +300,7 @@ func TestCancel(t *testing.T) {
 func TestTwoInstancesWithTheSameReplies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	engines := []*saga.Engine[order]{f.engine, f.newEngine(pgtest.Open(t, f.url), rows{}, definition(timing))}
+	engines := []*saga.Engine[order]{f.engine, f.newEngine(pgtest.Open(t, f.url), rows{}, definition(slow))}
 	ids := f.begin(10)
 	for _, step := range []string{"authorize", "ship", "capture", "dispatch", "thank"} {
 		var batch []messaging.Delivery
@@ -341,7 +341,7 @@ func TestTwoInstancesWithTheSameReplies(t *testing.T) {
 func TestTwoInstancesWithDifferentReplies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	engines := []*saga.Engine[order]{f.engine, f.newEngine(pgtest.Open(t, f.url), rows{}, definition(timing))}
+	engines := []*saga.Engine[order]{f.engine, f.newEngine(pgtest.Open(t, f.url), rows{}, definition(slow))}
 	for round := range 50 {
 		id := f.begin(1)[0]
 		gate := make(chan struct{})
@@ -369,7 +369,7 @@ func TestTwoInstancesWithDifferentReplies(t *testing.T) {
 func TestCancelRacesReply(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	other := f.newEngine(pgtest.Open(t, f.url), rows{}, definition(timing))
+	other := f.newEngine(pgtest.Open(t, f.url), rows{}, definition(slow))
 	ids := f.begin(100)
 	cancelled := 0
 	for round, id := range ids {

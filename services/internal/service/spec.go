@@ -94,3 +94,11 @@ type Options struct {
 
 // Addresses are where a service listens: host:port.
 type Addresses struct{ GRPC, HTTP string }
+
+// Runs makes a component of a function that needs no time to get ready.
+func Runs(name string, run func(stop, work context.Context) error) Component {
+	return Component{Name: name, Component: lifecycle.Func(func(stop, work context.Context, ready func()) error {
+		ready()
+		return run(stop, work)
+	})}
+}

@@ -135,11 +135,7 @@ func (s *server) build(ctx context.Context, pool *pgxpool.Pool, conn *messaging.
 	group := lifecycle.New(s.log, s.spec.Config.Grace)
 	streams := &streams{conn: conn, log: s.log}
 	group.AddFunc("streams", streams.run)
-	group.AddFunc("relay", func(stop, work context.Context, ready func()) error {
-		ready()
-		return rt.Relay.Run(stop, work)
-	})
-	for _, c := range parts.Components {
+	for _, c := range append([]Component{Runs("relay", rt.Relay.Run)}, parts.Components...) {
 		group.Add(c.Name, c.Component)
 	}
 	for _, c := range parts.Consumers {

@@ -39,7 +39,26 @@
 // then or is being published in the same sequence, so it repeats, but does not overtake.
 //
 // A process whose connection was interrupted cannot know what the broker still has. It stops handing off, asks for
-// a full sweep of everything pending, and hands off again only when a sweep that began after its request has ended.
+// a full sweep of everything pending, and hands off again only when a sweep that began after its request has ended. A
+// publish is bound to the connection (messaging.Session) that was checked for it: a process that is frozen between the
+// check and the publish, and wakes after the broker has returned, publishes nothing.
+//
+// # What the broker refuses
+//
+// An event that the broker will never take is set aside after some tries. The later events of its aggregate wait; its
+// commands and replies do not. So from then on a command that was received no longer proves that all events before it are
+// out. That is why writing a row looks for refused events of its aggregate, and takes the proof from the chain. The
+// refusal is committed before a command that follows the event in its chain is published, hence before anybody can answer
+// it, hence before a chain that this answer proves is written.
+//
+// To put it right, mend the row or its cause and set set_aside_at to NULL, but keep refusals: the aggregate then stays with
+// the sweep until the event is out. If the sweep is cut short between that event and the next by a broker that stays
+// connected, and the event's row is removed meanwhile, a proven chain could pass the rest; no such case is known.
+//
+// # What is not covered
+//
+// A cluster in which a stream has one replica on a server other than the one we are connected to: that server may lose
+// what it had not flushed, and our connection does not tell. Give streams three replicas in a cluster.
 //
 // # What it needs
 //

@@ -30,7 +30,8 @@ const (
 	sweepLease     = 3 * time.Second
 	removeInterval = 200 * time.Millisecond
 	removeBatch    = 1000
-	sweepBatch     = 1000
+	sweepRows      = 1000 // looked at in one pass
+	sweepPage      = 250  // aggregates whose pending rows are in memory at one time
 	// maxRefusals is how often the broker may refuse a row for good before the row is set aside.
 	maxRefusals = 3
 	retryWait   = 500 * time.Millisecond
@@ -62,10 +63,10 @@ type Relay struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu       sync.Mutex // guards what follows
-	open     bool       // hand-off is allowed; written by openLoop
-	session  uint64     // the session that hand-off is allowed in
-	inFlight int        // rows being handed off
+	mu       sync.Mutex        // guards what follows
+	open     bool              // hand-off is allowed; written by openLoop
+	session  messaging.Session // the one that hand-off is allowed in
+	inFlight int               // rows being handed off
 	acked    acked
 }
 
@@ -129,11 +130,11 @@ func (r *Relay) HandOff(chains []Chain) {
 }
 
 // admit takes room for rows in the window, unless hand-off is closed.
-func (r *Relay) admit(rows int) (session uint64, ok bool) {
+func (r *Relay) admit(rows int) (session messaging.Session, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if rows == 0 || !r.open || r.inFlight+rows > r.cfg.Window {
-		return 0, false
+		return messaging.Session{}, false
 	}
 	r.inFlight += rows
 	r.flying.Add(1)
@@ -181,12 +182,13 @@ func (r *Relay) Run(stop, work context.Context) error {
 	return err
 }
 
-// Ready tells what keeps this process from handing off, for a readiness probe.
+// Ready tells what keeps this process from handing off, for a readiness probe. Writers may go on all the same: their rows
+// wait.
 func (r *Relay) Ready(context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.open {
-		return errors.New("the relay is closed: the broker is away, or a full sweep is under way")
+		return ErrClosed
 	}
 	return nil
 }
@@ -202,12 +204,14 @@ func (r *Relay) openLoop(ctx context.Context) error {
 			continue
 		}
 		if err := r.awaitFullSweep(ctx, session); err != nil {
-			r.log.Warn("full sweep not completed yet", "error", err)
+			if ctx.Err() == nil {
+				r.log.Warn("full sweep not completed yet", "error", err)
+			}
 			pause(ctx, retryWait)
 			continue
 		}
 		r.mu.Lock()
-		r.open, r.session = true, session.Number
+		r.open, r.session = true, session
 		r.mu.Unlock()
 		r.log.Info("hand-off is open", "session", session.Number)
 		select {
@@ -219,12 +223,22 @@ func (r *Relay) openLoop(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// shut closes hand-off, and forgets the acknowledgements: the broker may have, too.
+// shut closes hand-off, and forgets the acknowledgements of its session: the broker may have, too.
 func (r *Relay) shut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open = false
-	r.acked.forget()
+	r.acked.forget(r.session.Number)
+}
+
+// ended tells whether a session is known to be over.
+func ended(s messaging.Session) bool {
+	select {
+	case <-s.Changed:
+		return true
+	default:
+		return false
+	}
 }
 
 func pause(ctx context.Context, d time.Duration) {

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,32 +15,36 @@ import (
 // maxAcked bounds the acknowledgements that one process remembers. What is forgotten is published once more by the sweep.
 const maxAcked = 200_000
 
-// acked remembers which rows were acknowledged in the current session and wait for the flush horizon.
+// acked remembers which rows were acknowledged, in which session, and wait for the flush horizon.
 type acked struct {
-	ids   map[uuid.UUID]struct{}
-	queue []ackedRow // by time
+	ids   map[uuid.UUID]uint64 // to the number of the session
+	queue []ackedRow           // by time
 }
 
 type ackedRow struct {
 	id      uuid.UUID
-	at      time.Time // monotonic
+	at      time.Time // monotonic, and after the acknowledgement
 	session uint64
 }
 
-func newAcked() acked { return acked{ids: make(map[uuid.UUID]struct{})} }
+func newAcked() acked { return acked{ids: make(map[uuid.UUID]uint64)} }
 
 func (a *acked) add(session uint64, ids []uuid.UUID) {
 	now := time.Now()
 	for _, id := range ids {
-		if _, ok := a.ids[id]; ok || len(a.queue) >= maxAcked {
+		if a.ids[id] == session || len(a.queue) >= maxAcked {
 			continue
 		}
-		a.ids[id] = struct{}{}
+		a.ids[id] = session
 		a.queue = append(a.queue, ackedRow{id, now, session})
 	}
 }
 
-// due takes out the rows of the session whose acknowledgement is older than the horizon, at most n.
+// in tells whether a row was acknowledged in a session.
+func (a *acked) in(session uint64, id uuid.UUID) bool { return a.ids[id] == session && session > 0 }
+
+// due takes out the rows of the session whose acknowledgement is older than the horizon, at most n, and drops those of
+// earlier sessions.
 func (a *acked) due(session uint64, horizon time.Duration, n int) []uuid.UUID {
 	now := time.Now()
 	var ids []uuid.UUID
@@ -52,34 +57,48 @@ func (a *acked) due(session uint64, horizon time.Duration, n int) []uuid.UUID {
 		if row.session == session {
 			ids = append(ids, row.id)
 		} else {
-			delete(a.ids, row.id)
+			a.drop(row)
 		}
 	}
 	a.queue = a.queue[taken:]
 	return ids
 }
 
-func (a *acked) removed(ids []uuid.UUID) {
-	for _, id := range ids {
-		delete(a.ids, id)
+// drop forgets a row, unless it was acknowledged again in a later session.
+func (a *acked) drop(row ackedRow) {
+	if a.ids[row.id] == row.session {
+		delete(a.ids, row.id)
 	}
 }
 
-func (a *acked) forget() {
-	clear(a.ids)
-	a.queue = nil
+// removed forgets rows that were due in a session.
+func (a *acked) removed(session uint64, ids []uuid.UUID) {
+	for _, id := range ids {
+		a.drop(ackedRow{id: id, session: session})
+	}
 }
 
-// noteAcked remembers acknowledgements, unless the session has ended since.
+// forget drops what was acknowledged in a session and in those before it.
+func (a *acked) forget(session uint64) {
+	kept := a.queue[:0]
+	for _, row := range a.queue {
+		if row.session > session {
+			kept = append(kept, row)
+		} else {
+			a.drop(row)
+		}
+	}
+	a.queue = slices.Clip(kept)
+}
+
+// noteAcked remembers acknowledgements. Those of a session that has ended are dropped when they are looked at.
 func (r *Relay) noteAcked(session uint64, ids []uuid.UUID) {
 	if len(ids) == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.conn.Session().Number == session {
-		r.acked.add(session, ids)
-	}
+	r.acked.add(session, ids)
 }
 
 // deleteRows removes rows by their ids. Losing this in a crash only leads to another publish of the same messages, so this
@@ -110,8 +129,8 @@ func (r *Relay) removeLoop(ctx context.Context) error {
 	}
 }
 
-// removeOnce deletes one batch. Rows are safe when the broker has been heard from, on the same connection, after their
-// horizon had passed: then it lived long enough to flush them.
+// removeOnce deletes one batch. Rows are safe when the broker has been heard from, over the connection that brought their
+// acknowledgement, after their horizon had passed: then it lived long enough to flush them.
 func (r *Relay) removeOnce(ctx context.Context) (int, error) {
 	session := r.conn.Session()
 	r.mu.Lock()
@@ -120,8 +139,8 @@ func (r *Relay) removeOnce(ctx context.Context) (int, error) {
 	if len(ids) == 0 {
 		return 0, nil
 	}
-	err := r.conn.Probe(ctx)
-	if err == nil && r.conn.Session().Number == session.Number {
+	err := session.Probe(ctx)
+	if err == nil {
 		var b pgx.Batch
 		b.Queue(asyncCommit)
 		b.Queue(deleteRows, ids)
@@ -129,9 +148,9 @@ func (r *Relay) removeOnce(ctx context.Context) (int, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.acked.removed(ids) // also on an error: then the rows are still there, and the sweep publishes them again
+	r.acked.removed(session.Number, ids) // also on an error: then the rows are still there, and the sweep publishes them again
 	if err != nil {
-		return 0, fmt.Errorf("deleting %d acknowledged outbox rows: %w", len(ids), err)
+		return 0, fmt.Errorf("removing %d acknowledged outbox rows: %w", len(ids), err)
 	}
 	return len(ids), nil
 }

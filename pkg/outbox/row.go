@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -28,22 +27,31 @@ func Migrations() postgres.Migrations {
 // the broker's default of 1 MiB; so a row that the broker will never take is an exception.
 const MaxPayload = 960 << 10
 
-// ErrPayloadTooLarge says that a message is larger than MaxPayload.
-var ErrPayloadTooLarge = errors.New("message payload is too large for the broker")
-
-// insertRows writes messages. Rows are sorted by their id, so that two writers never wait for each other in a circle.
+// insertRows writes messages. Rows are sorted by their id, so that two writers never wait for each other in a circle. It
+// gives the aggregates that have an event the broker refuses: what comes after such an event is left to the sweep, which
+// knows what has to wait. The refusal is committed before anything that follows the event is published, and so before
+// anybody can prove that he has seen it: a chain with a proof that is written here is written after that, and finds it.
 const insertRows = `
+WITH blocked AS MATERIALIZED (
+    SELECT DISTINCT aggregate_id
+      FROM outbox
+     WHERE refusals > 0 AND aggregate_seq > 0 AND aggregate_id = ANY ($2::uuid[])
+), inserted AS (
 INSERT INTO outbox (message_id, aggregate_id, aggregate_seq, subject, type, source, idempotency_key, step_name, step_key,
                     outcome, reason, last_seen, traceparent, tracestate, payload, created_at, left_to_sweep)
 SELECT message_id, aggregate_id, aggregate_seq, subject, type, source, idempotency_key, step_name, step_key,
-       outcome, reason, last_seen, traceparent, tracestate, payload, now(), left_to_sweep
+       outcome, reason, last_seen, traceparent, tracestate, payload, now(),
+       left_to_sweep OR aggregate_id IN (SELECT aggregate_id FROM blocked)
   FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::uuid[],
               $10::text[], $11::text[], $12::uuid[], $13::text[], $14::text[], $15::bytea[], $16::boolean[])
     AS r (message_id, aggregate_id, aggregate_seq, subject, type, source, idempotency_key, step_name, step_key,
-          outcome, reason, last_seen, traceparent, tracestate, payload, left_to_sweep)`
+          outcome, reason, last_seen, traceparent, tracestate, payload, left_to_sweep)
+)
+SELECT aggregate_id FROM blocked`
 
-// Queue adds the rows of the chains to a batch that runs as one transaction. The caller hands the same chains to
-// [Relay.HandOff] after the commit.
+// Queue adds the rows of the chains to a batch that runs as one transaction. The caller hands the same slice to
+// [Relay.HandOff] after the commit: running the batch takes the proof from chains whose aggregate has an event that the
+// broker refuses. The error wraps [ErrPayloadTooLarge], and then nothing was added.
 func Queue(b *pgx.Batch, chains []Chain) error {
 	rows := rowsOf(chains)
 	if len(rows) == 0 {
@@ -53,11 +61,11 @@ func Queue(b *pgx.Batch, chains []Chain) error {
 	if err != nil {
 		return err
 	}
-	b.Queue(insertRows, args...)
+	b.Queue(insertRows, args...).Query(func(rows pgx.Rows) error { return disprove(rows, chains) })
 	return nil
 }
 
-// Write adds the rows of the chains within a transaction of the caller.
+// Write is [Queue] within a transaction of the caller.
 func Write(ctx context.Context, tx pgx.Tx, chains []Chain) error {
 	rows := rowsOf(chains)
 	if len(rows) == 0 {
@@ -67,8 +75,26 @@ func Write(ctx context.Context, tx pgx.Tx, chains []Chain) error {
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, insertRows, args...); err != nil {
+	blocked, err := tx.Query(ctx, insertRows, args...)
+	if err == nil {
+		err = disprove(blocked, chains)
+	}
+	if err != nil {
 		return fmt.Errorf("writing outbox rows: %w", err)
+	}
+	return nil
+}
+
+// disprove takes the proof from the chains of the aggregates in rows.
+func disprove(rows pgx.Rows, chains []Chain) error {
+	blocked, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return err
+	}
+	for i := range chains {
+		if len(chains[i].Messages) > 0 && slices.Contains(blocked, chains[i].Messages[0].AggregateID) {
+			chains[i].Proven = false
+		}
 	}
 	return nil
 }

@@ -20,23 +20,24 @@ const selectSweep = `SELECT requested, completed FROM outbox_sweep`
 
 const completeSweep = `UPDATE outbox_sweep SET completed = greatest(completed, $1)`
 
+// held tells of row o that an earlier event of its aggregate was set aside: then it waits, if it is an event.
+const held = `EXISTS (SELECT FROM outbox s
+                     WHERE s.refusals > 0 AND s.set_aside_at IS NOT NULL
+                       AND s.aggregate_id = o.aggregate_id AND s.aggregate_seq > 0 AND s.aggregate_seq < o.aggregate_seq)`
+
 // selectDue finds what only the sweep may publish, and what was left behind.
 const selectDue = `
 SELECT message_id, aggregate_id
-  FROM outbox
- WHERE set_aside_at IS NULL AND (left_to_sweep OR created_at < now() - $1::interval)
+  FROM outbox o
+ WHERE set_aside_at IS NULL AND (left_to_sweep OR created_at < now() - $1::interval) AND NOT ` + held + `
  ORDER BY message_id
  LIMIT $2`
 
-// selectPending gives the pending rows of some aggregates. An event that was set aside holds back the later events of its
-// aggregate, and nothing else.
+// selectPending gives the pending rows of some aggregates.
 const selectPending = `
 SELECT ` + messageColumns + `
   FROM outbox o
- WHERE aggregate_id = ANY ($1::uuid[]) AND set_aside_at IS NULL
-   AND NOT EXISTS (SELECT FROM outbox s
-                    WHERE s.set_aside_at IS NOT NULL AND s.aggregate_id = o.aggregate_id AND s.aggregate_seq < o.aggregate_seq
-                      AND s.aggregate_seq > 0)`
+ WHERE aggregate_id = ANY ($1::uuid[]) AND set_aside_at IS NULL AND NOT ` + held
 
 // selectAggregates pages through all aggregates that have pending rows.
 const selectAggregates = `
@@ -55,6 +56,12 @@ UPDATE outbox
  WHERE message_id = $1
 RETURNING set_aside_at IS NOT NULL`
 
+// How often a process looks whether the full sweep it asked for has ended: soon at first, since most are short.
+const (
+	sweepPoll    = 10 * time.Millisecond
+	sweepPollMax = 320 * time.Millisecond
+)
+
 // awaitFullSweep asks for a full sweep, and waits until one that began after that has ended. It fails when the session
 // ends first.
 func (r *Relay) awaitFullSweep(ctx context.Context, session messaging.Session) error {
@@ -63,9 +70,7 @@ func (r *Relay) awaitFullSweep(ctx context.Context, session messaging.Session) e
 		return fmt.Errorf("asking for a full sweep: %w", err)
 	}
 	r.wakeSweep()
-	tick := time.NewTicker(sweepPoll)
-	defer tick.Stop()
-	for {
+	for wait := sweepPoll; ; wait = min(2*wait, sweepPollMax) {
 		var requested, completed int64
 		if err := r.pool.QueryRow(ctx, selectSweep).Scan(&requested, &completed); err != nil {
 			return fmt.Errorf("waiting for a full sweep: %w", err)
@@ -74,7 +79,7 @@ func (r *Relay) awaitFullSweep(ctx context.Context, session messaging.Session) e
 			return nil
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(wait):
 		case <-session.Changed:
 			return errSessionEnded
 		case <-ctx.Done():
@@ -83,43 +88,51 @@ func (r *Relay) awaitFullSweep(ctx context.Context, session messaging.Session) e
 	}
 }
 
-// sweepPoll is how often a process looks whether the full sweep it asked for has ended.
-const sweepPoll = 20 * time.Millisecond
-
-// sweepUnderLease sweeps while this instance holds the lease. The others stand by.
+// sweepUnderLease sweeps while this instance holds the lease. The others stand by. A holder without a broker gives the
+// lease up: another may have one.
 func (r *Relay) sweepUnderLease(ctx context.Context) error {
 	lease := postgres.NewLease(r.pool, "outbox_sweep", r.cfg.Owner, sweepLease)
-	return lease.Run(ctx, func(ctx context.Context, _ int64) error {
-		r.log.Info("sweeping the outbox")
-		for ctx.Err() == nil {
-			if err := r.conn.WaitConnected(ctx); err != nil {
-				return err
-			}
-			more, err := r.sweep(ctx, r.conn.Session())
-			switch {
-			case err != nil && ctx.Err() == nil:
-				r.log.Warn("sweep failed, trying again", "error", err)
-				pause(ctx, retryWait)
-			case more:
-			default:
-				r.awaitWork(ctx)
-			}
+	lease.Logger = r.log
+	for ctx.Err() == nil {
+		if err := r.conn.WaitConnected(ctx); err != nil {
+			return err
 		}
-		return ctx.Err()
-	})
+		if err := lease.Run(ctx, func(ctx context.Context, _ int64) error { return r.sweepSession(ctx, r.conn.Session()) }); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
 }
 
-func (r *Relay) awaitWork(ctx context.Context) {
+// sweepSession sweeps until the session or ctx ends.
+func (r *Relay) sweepSession(ctx context.Context, session messaging.Session) error {
+	for session.Connected && !ended(session) && ctx.Err() == nil {
+		more, err := r.sweep(ctx, session)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			r.log.Warn("sweep failed, trying again", "error", err)
+			pause(ctx, retryWait)
+		case more:
+		default:
+			r.awaitWork(ctx, session)
+		}
+	}
+	return ctx.Err()
+}
+
+func (r *Relay) awaitWork(ctx context.Context, session messaging.Session) {
 	timer := time.NewTimer(r.cfg.SweepInterval)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-r.nudge:
+	case <-session.Changed:
 	case <-ctx.Done():
 	}
 }
 
-// sweep makes one pass: everything if a full sweep was asked for, else what is due.
+// sweep makes one pass: everything if a full sweep was asked for, else what is due. It reports whether there may be more to
+// do at once.
 func (r *Relay) sweep(ctx context.Context, session messaging.Session) (more bool, err error) {
 	var requested, completed int64
 	if err := r.pool.QueryRow(ctx, selectSweep).Scan(&requested, &completed); err != nil {
@@ -131,6 +144,7 @@ func (r *Relay) sweep(ctx context.Context, session messaging.Session) (more bool
 	if err := r.sweepAll(ctx, session); err != nil {
 		return false, err
 	}
+	// A request that came since then is counted higher, and leads to another full sweep.
 	if _, err := r.pool.Exec(ctx, completeSweep, requested); err != nil {
 		return false, fmt.Errorf("completing the full sweep: %w", err)
 	}
@@ -138,7 +152,7 @@ func (r *Relay) sweep(ctx context.Context, session messaging.Session) (more bool
 }
 
 func (r *Relay) sweepDue(ctx context.Context, session messaging.Session) (more bool, err error) {
-	rows, err := r.pool.Query(ctx, selectDue, r.cfg.SweepAge, sweepBatch)
+	rows, err := r.pool.Query(ctx, selectDue, r.cfg.SweepAge, sweepRows)
 	if err != nil {
 		return false, fmt.Errorf("looking for rows to sweep: %w", err)
 	}
@@ -151,41 +165,60 @@ func (r *Relay) sweepDue(ctx context.Context, session messaging.Session) (more b
 	seen := make(map[uuid.UUID]bool)
 	r.mu.Lock()
 	for _, d := range found {
-		if _, ok := r.acked.ids[d.Message]; !ok && !seen[d.Aggregate] {
+		if !seen[d.Aggregate] && !r.acked.in(session.Number, d.Message) {
 			seen[d.Aggregate] = true
 			aggregates = append(aggregates, d.Aggregate)
 		}
 	}
 	r.mu.Unlock()
-	if len(aggregates) == 0 {
-		return false, nil
-	}
-	return len(found) == sweepBatch, r.sweepAggregates(ctx, session, aggregates, false)
+	more = len(found) == sweepRows && len(aggregates) > 0
+	return more, r.sweepPages(ctx, session, aggregates)
 }
 
-func (r *Relay) sweepAll(ctx context.Context, session messaging.Session) error {
+// sweepPages publishes what is pending of the aggregates and was not acknowledged to this process in this session. An
+// aggregate that fails does not stop the others; the error is the last one.
+func (r *Relay) sweepPages(ctx context.Context, session messaging.Session, aggregates []uuid.UUID) (err error) {
+	for len(aggregates) > 0 {
+		n := min(len(aggregates), sweepPage)
+		if failed := r.sweepAggregates(ctx, session, aggregates[:n], false); failed != nil {
+			if ended(session) || ctx.Err() != nil {
+				return failed
+			}
+			err = failed
+		}
+		aggregates = aggregates[n:]
+	}
+	return err
+}
+
+// sweepAll publishes everything that is pending. An aggregate that fails does not stop the others, but the sweep has then
+// failed.
+func (r *Relay) sweepAll(ctx context.Context, session messaging.Session) (err error) {
 	var last uuid.UUID
 	for {
-		rows, err := r.pool.Query(ctx, selectAggregates, last, sweepBatch)
-		if err != nil {
-			return fmt.Errorf("listing aggregates to sweep: %w", err)
+		rows, failed := r.pool.Query(ctx, selectAggregates, last, sweepPage)
+		if failed != nil {
+			return fmt.Errorf("listing aggregates to sweep: %w", failed)
 		}
-		aggregates, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-		if err != nil {
-			return fmt.Errorf("listing aggregates to sweep: %w", err)
+		aggregates, failed := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		if failed != nil {
+			return fmt.Errorf("listing aggregates to sweep: %w", failed)
 		}
 		if len(aggregates) == 0 {
-			return nil
-		}
-		if err := r.sweepAggregates(ctx, session, aggregates, true); err != nil {
 			return err
+		}
+		if failed := r.sweepAggregates(ctx, session, aggregates, true); failed != nil {
+			if ended(session) || ctx.Err() != nil {
+				return failed
+			}
+			err = failed
 		}
 		last = aggregates[len(aggregates)-1]
 	}
 }
 
-// sweepAggregates publishes all pending rows of the aggregates. Unless again is set, it spares those that this process has
-// published in this session.
+// sweepAggregates publishes all pending rows of the aggregates. Unless again is set, it spares those that were acknowledged
+// to this process in this session.
 func (r *Relay) sweepAggregates(ctx context.Context, session messaging.Session, aggregates []uuid.UUID, again bool) error {
 	rows, err := r.pool.Query(ctx, selectPending, aggregates)
 	if err != nil {
@@ -196,27 +229,26 @@ func (r *Relay) sweepAggregates(ctx context.Context, session messaging.Session, 
 		return err
 	}
 	if !again {
-		messages = r.withoutAcked(messages)
+		messages = r.withoutAcked(session.Number, messages)
 	}
-	chains := chainsOf(messages)
-	for _, f := range r.publish(ctx, session.Number, chains) {
+	for _, f := range r.publish(ctx, session, chainsOf(messages)) {
 		if !errors.Is(f.err, messaging.ErrNeverAccepted) {
 			err = f.err
 			continue
 		}
-		if refused := r.refuse(ctx, f); refused != nil {
-			err = refused
+		if failed := r.refuse(ctx, f); failed != nil {
+			err = failed
 		}
 	}
 	return err
 }
 
-func (r *Relay) withoutAcked(messages []messaging.Message) []messaging.Message {
+func (r *Relay) withoutAcked(session uint64, messages []messaging.Message) []messaging.Message {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	kept := messages[:0]
 	for _, m := range messages {
-		if _, ok := r.acked.ids[m.ID]; !ok {
+		if !r.acked.in(session, m.ID) {
 			kept = append(kept, m)
 		}
 	}
@@ -226,7 +258,7 @@ func (r *Relay) withoutAcked(messages []messaging.Message) []messaging.Message {
 // refuse counts a refusal of a row that the broker will never take.
 func (r *Relay) refuse(ctx context.Context, f failure) error {
 	var aside bool
-	if err := r.pool.QueryRow(ctx, refuseRow, f.id, maxRefusals, f.err.Error()).Scan(&aside); err != nil {
+	if err := r.pool.QueryRow(ctx, refuseRow, f.id, maxRefusals, f.err.Error()).Scan(&aside); err != nil && !postgres.IsNoRows(err) {
 		return fmt.Errorf("counting the refusal of outbox row %s: %w", f.id, err)
 	}
 	if aside {

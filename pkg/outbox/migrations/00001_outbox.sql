@@ -40,8 +40,8 @@ CREATE TABLE outbox (
 -- What only the sweep may publish is found at once, without waiting for its age.
 CREATE INDEX outbox_left_to_sweep_idx ON outbox (message_id) WHERE left_to_sweep;
 
--- Rows that were set aside are few, and are looked for at each sweep.
-CREATE INDEX outbox_set_aside_idx ON outbox (aggregate_id, aggregate_seq) WHERE set_aside_at IS NOT NULL;
+-- Rows that the broker refuses are few, and are looked for with each insert and at each sweep.
+CREATE INDEX outbox_refused_idx ON outbox (aggregate_id, aggregate_seq) WHERE refusals > 0;
 
 -- One row. A process whose connection to the broker is new asks for a full sweep by counting requested up, and hands
 -- nothing off from memory until completed has reached its number.

@@ -212,10 +212,6 @@ func (p *passage[T]) answer(a Asked) {
 	if !ok {
 		return
 	}
-	s := &p.in.Steps[i]
-	if undo != (s.Phase == Undoing) || (!undo && s.Phase != Sent && s.Phase != Waiting) {
-		return // no longer of interest
-	}
 	switch a.Answer.Finding {
 	case FoundDone:
 		p.reply(Replied{Step: a.Step, Outcome: OutcomeDone})
@@ -223,15 +219,17 @@ func (p *passage[T]) answer(a Asked) {
 	case FoundRefused:
 		p.reply(Replied{Step: a.Step, Outcome: OutcomeRefused, Reason: a.Answer.Reason})
 		return
-	case FoundWaiting:
-		if !undo {
-			s.Asked++
-			p.waits(i)
-			return
-		}
-	case FoundNothing, FoundRunning, Silent:
+	case FoundNothing, FoundRunning, FoundWaiting, Silent:
+	}
+	s := &p.in.Steps[i]
+	if undo != (s.Phase == Undoing) || (!undo && s.Phase != Sent && s.Phase != Waiting) {
+		return // no longer of interest
 	}
 	s.Asked++
+	if a.Answer.Finding == FoundWaiting && !undo {
+		p.waits(i)
+		return
+	}
 	if p.now.Sub(s.Since) >= p.def.steps[i].timing.Budget {
 		if !undo && p.def.steps[i].kind == KindCompensatable {
 			p.turn(ReasonTimedOut)

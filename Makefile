@@ -88,21 +88,21 @@ fmt: ## format Go and protos
 	@go tool buf format --write
 
 .PHONY: generate
-generate: ## write the code and the OpenAPI document that come from the protos
+generate: ## write the code, the OpenAPI and the AsyncAPI document that come from the protos
 	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
 	$(call generate-into,"$$tmp"); \
 	rm -rf proto/gen; \
 	cp -R "$$tmp"/proto/. proto/
 
 .PHONY: check
-check: lint check-generated check-breaking check-modules check-release ## lint, and what CI checks beside the tests
+check: lint check-generated check-asyncapi check-breaking check-modules check-release ## lint, and what CI checks beside the tests
 
 .PHONY: check-generated
 check-generated: ## compare the committed generated code with what the protos give
 	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
 	$(call generate-into,"$$tmp"); \
-	cp proto/openapi/*.go "$$tmp"/proto/openapi/; \
-	for d in gen openapi; do diff -r "$$tmp"/proto/$$d proto/$$d || { echo "proto/$$d is not what the protos give: run make generate"; exit 1; }; done
+	for d in openapi asyncapi; do cp proto/$$d/*.go "$$tmp"/proto/$$d/; done; \
+	for d in gen openapi asyncapi; do diff -r "$$tmp"/proto/$$d proto/$$d || { echo "proto/$$d is not what the protos give: run make generate"; exit 1; }; done
 
 # Both go through a folder of their own: a generator that fails halfway leaves the tree as it was, and a file that no
 # proto gives any more is found.
@@ -110,6 +110,20 @@ define generate-into
 	echo "==> generating from the protos (minutes to build the generators the first time)"; \
 	go tool buf generate --template proto/buf.gen.yaml -o $(1)
 endef
+
+# The specification's own parser is a Node.js program. It is installed beside the programs, by its lock file and without
+# running anything, and then needs no network.
+ASYNCAPI_CHECK := .bin/asyncapicheck
+.PHONY: check-asyncapi
+check-asyncapi: ## validate the AsyncAPI document with the specification's own parser, which needs Node.js
+	@for p in node npm; do command -v $$p >/dev/null || { \
+		echo "$$p is missing: install Node.js 20 or later with npm (apt-get install nodejs npm, or brew install node)"; exit 1; }; done
+	@echo "==> validating proto/asyncapi/asyncapi.yaml"
+	@mkdir -p $(ASYNCAPI_CHECK)
+	@cp scripts/asyncapicheck/{package.json,package-lock.json,.npmrc,validate.mjs} $(ASYNCAPI_CHECK)/
+	@cmp -s $(ASYNCAPI_CHECK)/package-lock.json $(ASYNCAPI_CHECK)/node_modules/installed.json || \
+		(cd $(ASYNCAPI_CHECK) && npm ci --ignore-scripts && cp package-lock.json node_modules/installed.json)
+	@node $(ASYNCAPI_CHECK)/validate.mjs proto/asyncapi/asyncapi.yaml
 
 # What was released is a promise; before the first release, the commit before is. A clone may hold neither.
 GIT := git -c safe.directory=*

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/throughline/throughline/pkg/inbox"
+	"github.com/throughline/throughline/pkg/keys"
 	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/pkg/postgres"
 	"github.com/throughline/throughline/pkg/telemetry"
@@ -68,6 +69,9 @@ func (e *Engine[T]) applyReply(ctx context.Context, w *work[T], records map[uuid
 	r, ok := records[d.AggregateID]
 	if !ok {
 		return fmt.Errorf("%w: reply %s to %s: %w: %s", inbox.ErrPermanent, d.ID, d.StepName, ErrNotFound, d.AggregateID)
+	}
+	if want := keys.StepKey(r.ID, d.StepName); d.StepKey != want {
+		return fmt.Errorf("%w: reply %s to %s of saga %s has the step key %s instead of %s", inbox.ErrPermanent, d.ID, d.StepName, r.ID, d.StepKey, want)
 	}
 	outcome := Outcome(d.Outcome)
 	if outcome != OutcomeDone && outcome != OutcomeRefused && outcome != OutcomeWaiting {

@@ -169,12 +169,15 @@ func TestRepliesThatCannotBeHandled(t *testing.T) {
 	f := newFixture(t)
 	id := f.begin(1)[0]
 	good := reply(id, "authorize", saga.OutcomeDone, uuid.Nil)
+	foreign := reply(id, "authorize", saga.OutcomeDone, uuid.Nil)
+	foreign.StepKey = keys.StepKey(id, "void")
 	tests := map[string]messaging.Delivery{
-		"unknown saga":    reply(f.newID(), "authorize", saga.OutcomeDone, uuid.Nil),
-		"unknown step":    reply(id, "nonsense", saga.OutcomeDone, uuid.Nil),
-		"no step":         reply(id, "", saga.OutcomeDone, uuid.Nil),
-		"unknown outcome": reply(id, "authorize", "perhaps", uuid.Nil),
-		"no outcome":      reply(id, "authorize", "", uuid.Nil),
+		"foreign step key": foreign,
+		"unknown saga":     reply(f.newID(), "authorize", saga.OutcomeDone, uuid.Nil),
+		"unknown step":     reply(id, "nonsense", saga.OutcomeDone, uuid.Nil),
+		"no step":          reply(id, "", saga.OutcomeDone, uuid.Nil),
+		"unknown outcome":  reply(id, "authorize", "perhaps", uuid.Nil),
+		"no outcome":       reply(id, "authorize", "", uuid.Nil),
 	}
 	for name, bad := range tests {
 		if err := f.engine.ApplyReplies(t.Context(), []messaging.Delivery{good, bad}); !errors.Is(err, inbox.ErrPermanent) {

@@ -12,7 +12,8 @@
 //   - A message is acknowledged only after that transaction has committed.
 //   - A message that cannot be dealt with ends as a dead letter, with its error, and is never dropped silently. It has
 //     no inbox row then.
-//   - An error of our own database never counts against a message: the consumer pauses instead.
+//   - An error of our own database never counts against a message: the consumer pauses instead. What counts are attempts
+//     that failed by the message's own fault, kept in table inbox_failure; the broker's count of deliveries is not used.
 //   - One bad message does not stop its neighbours: a batch that fails is split until the bad one stands alone.
 //
 // # What it does not promise

@@ -15,7 +15,8 @@ import (
 
 // Defaults of [Processor].
 const (
-	// DefaultMaxAttempts and DefaultMinAge say when a message that keeps failing is given up: after both.
+	// DefaultMaxAttempts and DefaultMinAge say when a message that keeps failing is given up: after both. The delays between
+	// eight attempts are 0.5 + 1 + 2 + 4 + 8 + 16 + 32 = 63.5 s, so the age is what a message usually waits for.
 	DefaultMaxAttempts = 8
 	DefaultMinAge      = 2 * time.Minute
 
@@ -28,8 +29,9 @@ const (
 
 	pauseFirst = 100 * time.Millisecond
 	pauseMax   = 5 * time.Second
-	nakFirst   = 500 * time.Millisecond
-	nakMax     = time.Minute
+	// A message that failed comes again after these delays.
+	nakFirst = 500 * time.Millisecond
+	nakMax   = time.Minute
 )
 
 // Apply deals with a batch in one transaction: it marks each message ([QueueMarks]) and records its effect, or leaves it out
@@ -45,8 +47,8 @@ type Processor struct {
 	Pool     *pgxpool.Pool
 	Consumer string
 	Apply    Apply
-	// MaxAttempts and MinAge default to the constants above.
-	MaxAttempts uint64
+	// MaxAttempts and MinAge default to the constants above. MinAge counts from the first failure.
+	MaxAttempts int
 	MinAge      time.Duration
 	Logger      *slog.Logger
 }
@@ -60,7 +62,7 @@ func (p *Processor) Handle(ctx context.Context, batch []messaging.Delivery) {
 	for _, d := range batch {
 		switch {
 		case d.Malformed != nil:
-			p.bury(ctx, d, d.Malformed)
+			p.bury(ctx, d, 1, d.Malformed)
 		case first[d.ID]:
 			repeats = append(repeats, d)
 		default:
@@ -68,32 +70,39 @@ func (p *Processor) Handle(ctx context.Context, batch []messaging.Delivery) {
 			sound = append(sound, d)
 		}
 	}
+	settled := make(map[uuid.UUID]bool, len(sound))
 	if len(sound) > 0 {
-		p.run(ctx, sound)
+		p.run(ctx, sound, settled)
 	}
-	// A copy within the batch shares the fate of the first, and meets the inbox row when it is delivered again.
+	// A copy within the batch shares the fate of the first.
 	for i := range repeats {
-		p.giveBack(&repeats[i], nakFirst)
+		if settled[repeats[i].ID] {
+			p.ack(&repeats[i])
+		} else {
+			p.giveBack(&repeats[i], nakFirst)
+		}
 	}
 }
 
-// run applies a batch, and splits it if it fails by the fault of one of its messages.
-func (p *Processor) run(ctx context.Context, batch []messaging.Delivery) {
+// run applies a batch, and splits it if it fails by the fault of one of its messages. It notes which messages are done with.
+func (p *Processor) run(ctx context.Context, batch []messaging.Delivery, settled map[uuid.UUID]bool) {
 	err := p.attempt(ctx, batch)
 	switch {
 	case err == nil:
 		for i := range batch {
+			settled[batch[i].ID] = true
 			p.ack(&batch[i])
 		}
+		p.forgive(ctx, batch)
 	case ctx.Err() != nil:
 		// Cut short: whatever is not acknowledged is delivered again.
 	case len(batch) > 1:
 		p.logger().Warn("batch failed, splitting it", "consumer", p.Consumer, "messages", len(batch), "error", err)
 		half := len(batch) / 2
-		p.run(ctx, batch[:half])
-		p.run(ctx, batch[half:])
+		p.run(ctx, batch[:half], settled)
+		p.run(ctx, batch[half:], settled)
 	default:
-		p.fail(ctx, batch[0], err)
+		settled[batch[0].ID] = p.fail(ctx, batch[0], err)
 	}
 }
 
@@ -162,26 +171,42 @@ func Blame(err error) Culprit {
 	}
 }
 
-// fail decides about a message that stands alone.
-func (p *Processor) fail(ctx context.Context, d messaging.Delivery, err error) {
-	attempts, age := p.MaxAttempts, p.MinAge
+// fail decides about a message that stands alone, and reports whether it is done with: dead-lettered. The attempts counted
+// are those that failed by the message's own fault. The broker's count of deliveries is of no use: it also grows while
+// we are stopped or paused.
+func (p *Processor) fail(ctx context.Context, d messaging.Delivery, cause error) bool {
+	failed, age, err := p.blame(ctx, d, cause)
+	switch {
+	case errors.Is(cause, ErrPermanent):
+		return p.bury(ctx, d, max(failed, 1), cause) // whether it could be counted or not
+	case err != nil:
+		p.logger().Error("failure not counted", "consumer", p.Consumer, "message_id", d.ID, "error", err)
+		p.giveBack(&d, nakFirst)
+		return false
+	}
+	attempts, minAge := p.MaxAttempts, p.MinAge
 	if attempts == 0 {
 		attempts = DefaultMaxAttempts
 	}
-	if age == 0 {
-		age = DefaultMinAge
+	if minAge == 0 {
+		minAge = DefaultMinAge
 	}
-	if errors.Is(err, ErrPermanent) || (d.Attempt >= attempts && time.Since(d.StoredAt) >= age) {
-		p.bury(ctx, d, err)
-		return
+	if failed >= attempts && age >= minAge {
+		return p.bury(ctx, d, failed, cause)
 	}
-	delay := nakMax
-	if d.Attempt < 16 {
-		delay = min(nakFirst<<d.Attempt, nakMax)
-	}
+	delay := nakDelay(failed)
 	p.logger().Warn("message failed, it will be delivered again", "consumer", p.Consumer, "message_id", d.ID,
-		"attempt", d.Attempt, "in", delay, "error", err)
+		"failed", failed, "in", delay, "error", cause)
 	p.giveBack(&d, delay)
+	return false
+}
+
+// nakDelay doubles with each failure.
+func nakDelay(failed int) time.Duration {
+	if failed < 1 || failed > 16 {
+		return nakMax
+	}
+	return min(nakFirst<<(failed-1), nakMax)
 }
 
 func (p *Processor) ack(d *messaging.Delivery) {

@@ -13,6 +13,17 @@ CREATE TABLE inbox (
     autovacuum_vacuum_cost_delay = 0
 );
 
+-- How often a message failed by its own fault. The broker's count of deliveries does not tell: it also grows while a
+-- consumer is away. A row goes with the message's success or dead letter, and expires with the inbox.
+CREATE TABLE inbox_failure (
+    consumer        text        NOT NULL,
+    message_id      uuid        NOT NULL,
+    failed          integer     NOT NULL,
+    error           text        NOT NULL,
+    first_failed_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT inbox_failure_pkey PRIMARY KEY (consumer, message_id)
+);
+
 -- A message that a consumer could not deal with. It has no inbox row, so that it can be dealt with later.
 CREATE TABLE dead_letter (
     dead_letter_id  bigint GENERATED ALWAYS AS IDENTITY,

@@ -21,7 +21,7 @@ import (
 func record(key string) idempotency.Record {
 	return idempotency.Record{
 		ID: keys.RequestID("client", "test", key), Operation: "test",
-		Fingerprint: idempotency.Fingerprint(1, []byte("request of "+key)), FingerprintVersion: 1,
+		Fingerprint: idempotency.Fingerprint(1, []byte("request of "+key)), FingerprintVersion: 1, Request: []byte("request of " + key),
 		Status: 201, Header: []byte("h"), Body: []byte(`{"a":"` + key + `"}`), Response: []byte{1, 2, 0, 3},
 	}
 }
@@ -36,7 +36,7 @@ func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, idempotency.Migrations())
 	a, b := record("a"), record("b")
-	b.Header, b.Response, b.Lifetime = nil, nil, time.Hour
+	b.Request, b.Header, b.Response, b.Lifetime = nil, nil, nil, time.Hour
 	if err := insert(t.Context(), pool, a, b); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestRoundTrip(t *testing.T) {
 	for _, want := range []idempotency.Record{a, b} {
 		got := found[want.ID]
 		if !got.Same(1, want.Fingerprint) || !bytes.Equal(got.Body, want.Body) || !bytes.Equal(got.Header, want.Header) ||
-			!bytes.Equal(got.Response, want.Response) || got.Status != want.Status || got.Operation != want.Operation {
+			!bytes.Equal(got.Response, want.Response) || !bytes.Equal(got.Request, want.Request) || got.Status != want.Status || got.Operation != want.Operation {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 		lifetime := want.Lifetime

@@ -40,6 +40,8 @@ type Record struct {
 	// Fingerprint is that of the canonical request.
 	Fingerprint        []byte
 	FingerprintVersion int16
+	// Request is the canonical request, where nothing else keeps it for the comparison.
+	Request []byte
 	// Status is the answer's status in the caller's own numbering.
 	Status int
 	// Header is what went out beside the body, in a form that the caller chooses.
@@ -73,10 +75,12 @@ func Fingerprint(version int16, canonical []byte) []byte {
 
 // A plain insert, without ON CONFLICT: a record that is there already must undo the whole transaction, not only itself.
 const insertRecords = `
-INSERT INTO idempotency_record (record_id, operation, fingerprint, fingerprint_version, status, header, body, response, expires_at)
-SELECT record_id, operation, fingerprint, fingerprint_version, status, header, body, response, now() + lifetime
-  FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::smallint[], $5::integer[], $6::bytea[], $7::bytea[], $8::bytea[], $9::interval[])
-    AS r (record_id, operation, fingerprint, fingerprint_version, status, header, body, response, lifetime)
+INSERT INTO idempotency_record (record_id, operation, fingerprint, fingerprint_version, request, status, header, body, response,
+                                expires_at)
+SELECT record_id, operation, fingerprint, fingerprint_version, request, status, header, body, response, now() + lifetime
+  FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::smallint[], $5::bytea[], $6::integer[], $7::bytea[],
+              $8::bytea[], $9::bytea[], $10::interval[])
+    AS r (record_id, operation, fingerprint, fingerprint_version, request, status, header, body, response, lifetime)
  ORDER BY record_id`
 
 // QueueInsert adds records to a batch that runs as one transaction, together with the effects that they tell of. The transaction
@@ -91,16 +95,16 @@ func QueueInsert(b *pgx.Batch, records ...Record) {
 	slices.SortFunc(sorted, func(a, b Record) int { return slices.Compare(a.ID[:], b.ID[:]) })
 	ids, operations, prints, versions := make([]uuid.UUID, n), make([]string, n), make([][]byte, n), make([]int16, n)
 	statuses, headers, bodies, responses := make([]int32, n), make([][]byte, n), make([][]byte, n), make([][]byte, n)
-	lifetimes := make([]time.Duration, n)
+	requests, lifetimes := make([][]byte, n), make([]time.Duration, n)
 	for i, r := range sorted {
 		ids[i], operations[i], prints[i], versions[i] = r.ID, r.Operation, orEmpty(r.Fingerprint), r.FingerprintVersion
 		statuses[i], headers[i], bodies[i], responses[i] = int32(r.Status), orEmpty(r.Header), orEmpty(r.Body), orEmpty(r.Response)
-		lifetimes[i] = r.Lifetime
+		requests[i], lifetimes[i] = orEmpty(r.Request), r.Lifetime
 		if r.Lifetime <= 0 {
 			lifetimes[i] = DefaultLifetime
 		}
 	}
-	b.Queue(insertRecords, ids, operations, prints, versions, statuses, headers, bodies, responses, lifetimes)
+	b.Queue(insertRecords, ids, operations, prints, versions, requests, statuses, headers, bodies, responses, lifetimes)
 }
 
 const deleteForgotten = `DELETE FROM idempotency_record WHERE record_id = ANY ($1::uuid[]) AND expires_at <= now()`
@@ -110,7 +114,7 @@ const deleteForgotten = `DELETE FROM idempotency_record WHERE record_id = ANY ($
 func QueueForget(b *pgx.Batch, ids ...uuid.UUID) { b.Queue(deleteForgotten, ids) }
 
 const selectRecords = `
-SELECT record_id, operation, fingerprint, fingerprint_version, status, header, body, response, created_at, expires_at
+SELECT record_id, operation, fingerprint, fingerprint_version, request, status, header, body, response, created_at, expires_at
   FROM idempotency_record
  WHERE record_id = ANY ($1::uuid[]) AND expires_at > now()`
 
@@ -141,7 +145,7 @@ func collect(rows pgx.Rows, found map[uuid.UUID]Record) error {
 	defer rows.Close()
 	for rows.Next() {
 		var r Record
-		if err := rows.Scan(&r.ID, &r.Operation, &r.Fingerprint, &r.FingerprintVersion, &r.Status, &r.Header, &r.Body, &r.Response,
+		if err := rows.Scan(&r.ID, &r.Operation, &r.Fingerprint, &r.FingerprintVersion, &r.Request, &r.Status, &r.Header, &r.Body, &r.Response,
 			&r.CreatedAt, &r.ExpiresAt); err != nil {
 			return fmt.Errorf("scanning an idempotency record: %w", err)
 		}

@@ -8,6 +8,8 @@ CREATE TABLE idempotency_record (
     -- Hash of the canonical request, and the version of the form that was hashed.
     fingerprint         bytea       NOT NULL,
     fingerprint_version smallint    NOT NULL,
+    -- The canonical request, where nothing else keeps it.
+    request             bytea       NOT NULL,
     status              integer     NOT NULL,
     -- The answer as it went out: its headers, the exact bytes of its body, and the same as protobuf.
     header              bytea       NOT NULL,

@@ -173,7 +173,9 @@ func (c *Conn) keep(ctx context.Context, opts []nats.Option) {
 				<-l.closed
 			}
 			c.end()
-			c.log.Warn("disconnected from the broker", "error", l.nc.LastError())
+			if ctx.Err() == nil {
+				c.log.Warn("disconnected from the broker", "error", l.nc.LastError())
+			}
 		case !told && ctx.Err() == nil:
 			told = true
 			c.log.Warn("broker not reached, trying again until it is", "error", err)

@@ -45,8 +45,12 @@ type Config struct {
 	// MaxPayload bounds a message in bytes; 0 means the server's default of 1 MiB.
 	MaxPayload int32
 
-	// ServerName is shown in monitoring; by default the server invents one at each start.
+	// ServerName is shown in monitoring; by default the server invents one at each start. In a cluster it must be unique
+	// and stay the same, since streams are placed on servers by their names.
 	ServerName string
+
+	// Cluster makes the server a member of a cluster; the zero value makes it one alone. See [StartCluster].
+	Cluster Cluster
 
 	// Logger receives what the server logs; nil discards it.
 	Logger *slog.Logger
@@ -58,8 +62,9 @@ type Server struct {
 	srv *server.Server
 }
 
-// Start runs the server and returns once it accepts connections and JetStream is ready. The error wraps [ErrPortTaken]
-// and names the address when the port is in use. The caller calls [Server.Shutdown].
+// Start runs the server and returns once it accepts connections and JetStream is ready; a member of a cluster may still
+// have to find the others. The error wraps [ErrPortTaken] and names the address when the port is in use. The caller calls
+// [Server.Shutdown].
 func Start(cfg Config) (*Server, error) {
 	if cfg.StoreDir == "" {
 		return nil, errors.New("starting NATS: no store folder given")
@@ -75,7 +80,7 @@ func Start(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting NATS: %w", err)
 	}
-	srv, err := server.NewServer(&server.Options{
+	opts := &server.Options{
 		ServerName:   cfg.ServerName,
 		Host:         cfg.Host,
 		Port:         port,
@@ -84,7 +89,11 @@ func Start(cfg Config) (*Server, error) {
 		SyncInterval: cfg.SyncInterval,
 		MaxPayload:   cfg.MaxPayload,
 		NoSigs:       true,
-	})
+	}
+	if err := cfg.Cluster.apply(opts); err != nil {
+		return nil, fmt.Errorf("starting NATS: %w", err)
+	}
+	srv, err := server.NewServer(opts)
 	if err != nil {
 		return nil, fmt.Errorf("starting NATS: %w", err)
 	}

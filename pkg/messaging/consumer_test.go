@@ -131,6 +131,14 @@ func TestStopHandsOverWhatIsFetched(t *testing.T) {
 		<-leave
 	})
 	receive(t, "the first batch", entered)
+	consumer, err := c.JetStream().Consumer(within(t), cfg.Stream, cfg.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "more than a batch is fetched", func() bool {
+		info, err := consumer.Info(within(t))
+		return err == nil && info.NumAckPending > cfg.Batch
+	})
 	k.stop()
 	select {
 	case err := <-k.done:
@@ -144,10 +152,6 @@ func TestStopHandsOverWhatIsFetched(t *testing.T) {
 	handled := 0
 	for len(k.batches) > 0 {
 		handled += len(<-k.batches)
-	}
-	consumer, err := c.JetStream().Consumer(within(t), cfg.Stream, cfg.Name)
-	if err != nil {
-		t.Fatal(err)
 	}
 	// Whatever the broker had handed out has been dealt with; the rest was left there for the others.
 	var info *jetstream.ConsumerInfo

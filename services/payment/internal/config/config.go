@@ -1,0 +1,71 @@
+// Package config is the payment service's settings.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/throughline/throughline/pkg/participant"
+	"github.com/throughline/throughline/services/internal/service"
+	"github.com/throughline/throughline/services/payment/internal/bus"
+	"github.com/throughline/throughline/services/payment/internal/provider"
+)
+
+// ErrDisagree says that two settings contradict each other.
+var ErrDisagree = errors.New("two settings disagree")
+
+// Config is what the payment service can be told. Every field works with its zero value or default.
+type Config struct {
+	service.Config
+
+	GRPCAddr string `env:"GRPC_ADDR" envDefault:"127.0.0.1:9130" doc:"where gRPC is served, to the other services"`
+	HTTPAddr string `env:"HTTP_ADDR" envDefault:"127.0.0.1:8130" doc:"where health and metrics are served"`
+
+	ProviderURL         string        `env:"PROVIDER_URL" envDefault:"http://127.0.0.1:8090" doc:"the payment provider"`
+	ProviderKey         string        `env:"PROVIDER_KEY" envDefault:"sk_test_simulator" secret:"true" doc:"our key at the payment provider"`
+	ProviderTimeout     time.Duration `env:"PROVIDER_TIMEOUT" envDefault:"5s" doc:"how long one request to the provider may take"`
+	ProviderKeyLifetime time.Duration `env:"PROVIDER_KEY_LIFETIME" envDefault:"23h" doc:"how long the provider is trusted to know an idempotency key; it promises 24h"`
+	CustomerTime        time.Duration `env:"CUSTOMER_TIME" envDefault:"15m" doc:"how long a customer may take to authenticate a payment"`
+
+	StepLease       time.Duration `env:"STEP_LEASE" envDefault:"15s" doc:"how long an instance owns a step that it has claimed"`
+	StepSettle      time.Duration `env:"STEP_SETTLE" envDefault:"2s" doc:"how long after the end of a lease a request of its owner may still arrive"`
+	StepConcurrency int           `env:"STEP_CONCURRENCY" envDefault:"64" doc:"most calls to the provider at one time"`
+}
+
+// WithDefaults answers c with its defaults in the place of zero values, for a Config that was not read from an environment.
+// Addresses stay empty: that is a free port.
+func (c Config) WithDefaults() Config {
+	or(&c.ProviderURL, "http://127.0.0.1:8090")
+	or(&c.ProviderKey, "sk_test_simulator")
+	or(&c.ProviderTimeout, provider.DefaultTimeout)
+	or(&c.ProviderKeyLifetime, bus.DefaultKeyLifetime)
+	or(&c.CustomerTime, bus.DefaultCustomerTime)
+	or(&c.StepLease, participant.DefaultLease)
+	or(&c.StepSettle, participant.DefaultSettle)
+	or(&c.StepConcurrency, participant.DefaultConcurrency)
+	return c
+}
+
+func or[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// providerKeyLifetime is what the provider promises at least.
+const providerKeyLifetime = 24 * time.Hour
+
+// Validate checks what no single setting can.
+func (c Config) Validate() error {
+	switch {
+	case c.ProviderTimeout >= c.StepLease:
+		return fmt.Errorf("%w: THROUGHLINE_PROVIDER_TIMEOUT of %s must be shorter than THROUGHLINE_STEP_LEASE of %s", ErrDisagree, c.ProviderTimeout, c.StepLease)
+	case c.ProviderKeyLifetime > providerKeyLifetime:
+		return fmt.Errorf("%w: THROUGHLINE_PROVIDER_KEY_LIFETIME of %s is longer than the provider's own of %s", ErrDisagree, c.ProviderKeyLifetime, providerKeyLifetime)
+	case c.CustomerTime >= c.ProviderKeyLifetime:
+		return fmt.Errorf("%w: THROUGHLINE_CUSTOMER_TIME of %s must be shorter than THROUGHLINE_PROVIDER_KEY_LIFETIME of %s", ErrDisagree, c.CustomerTime, c.ProviderKeyLifetime)
+	}
+	return nil
+}

@@ -1,0 +1,275 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stripe/stripe-go/v82"
+
+	"github.com/throughline/throughline/services/payment/internal/payment"
+)
+
+// The operations, as they are named in errors, and in the provider keys of the steps.
+const (
+	opCreate   = "create"
+	opConfirm  = "confirm"
+	opRetrieve = "retrieve"
+	opSearch   = "search"
+	opCapture  = "capture"
+	opCancel   = "cancel"
+	opRefund   = "refund"
+	opRefunds  = "list refunds"
+)
+
+// DefaultTimeout bounds one request. Two of them, a write and the question that follows when it is not answered, fit into the
+// time of one attempt at a step.
+const DefaultTimeout = 5 * time.Second
+
+// Config makes a [Client].
+type Config struct {
+	// URL is the provider's: scheme, host and port.
+	URL string
+	// Key is our secret API key.
+	Key string
+	// Timeout bounds one request, answer included; 0 means DefaultTimeout.
+	Timeout time.Duration
+	// Wrap puts something around the transport, such as spans; nil puts nothing.
+	Wrap func(http.RoundTripper) http.RoundTripper
+}
+
+// Client calls the provider. It is safe for concurrent use.
+type Client struct {
+	api       *stripe.Client
+	transport *http.Transport
+}
+
+// New makes a client. It connects to nothing yet.
+func New(cfg Config) *Client {
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	transport := newTransport()
+	var around http.RoundTripper = once{transport}
+	if cfg.Wrap != nil {
+		around = cfg.Wrap(around)
+	}
+	backend := stripe.GetBackendWithConfig(stripe.APIBackend, &stripe.BackendConfig{
+		URL:               stripe.String(strings.TrimSuffix(cfg.URL, "/")),
+		HTTPClient:        &http.Client{Timeout: cfg.Timeout, Transport: around},
+		MaxNetworkRetries: stripe.Int64(0), // a step decides what is repeated, and after which question
+		EnableTelemetry:   stripe.Bool(false),
+		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // errors are returned, and logged once
+	})
+	return &Client{
+		transport: transport,
+		// All four: one that is left out is nil, and a client without any calls the real host.
+		api: stripe.NewClient(cfg.Key, stripe.WithBackends(&stripe.Backends{
+			API: backend, Connect: backend, Uploads: backend, MeterEvents: backend,
+		})),
+	}
+}
+
+// Close closes the connections that wait.
+func (c *Client) Close() { c.transport.CloseIdleConnections() }
+
+// Payment is the provider's side of one order's payment.
+type Payment struct {
+	client *Client
+	charge payment.Charge
+	amount int64 // in the provider's convention
+}
+
+// Payment gives the provider's side of a charge. The error is ErrAmount.
+func (c *Client) Payment(charge payment.Charge) (*Payment, error) {
+	amount, err := toProvider(charge.Amount)
+	if err != nil {
+		return nil, err
+	}
+	return &Payment{client: c, charge: charge, amount: amount}, nil
+}
+
+func (p *Payment) currency() string { return strings.ToLower(string(p.charge.Amount.Currency)) }
+
+const (
+	metaOrderID = "order_id"
+	metaStepKey = "step_key"
+	charge      = "latest_charge"
+)
+
+// Create makes an intent that holds nothing before it is confirmed. Repeated under its key it is how the id of an intent is learnt.
+func (p *Payment) Create(ctx context.Context, key uuid.UUID) (payment.Intent, error) {
+	params := &stripe.PaymentIntentCreateParams{
+		Amount:             stripe.Int64(p.amount),
+		Currency:           stripe.String(p.currency()),
+		CaptureMethod:      stripe.String(string(stripe.PaymentIntentCaptureMethodManual)),
+		PaymentMethod:      stripe.String(p.charge.Method),
+		PaymentMethodTypes: []*string{stripe.String("card")}, // others may take money without being confirmed by us
+	}
+	params.AddMetadata(metaOrderID, p.charge.OrderID.String())
+	params.AddMetadata(metaStepKey, p.charge.StepKey.String())
+	params.SetIdempotencyKey(key.String())
+	pi, err := p.client.api.V1PaymentIntents.Create(ctx, params)
+	return p.answer(opCreate, pi, err)
+}
+
+// Confirm holds the money, unless the provider says otherwise.
+func (p *Payment) Confirm(ctx context.Context, key uuid.UUID, id string) (payment.Intent, error) {
+	params := &stripe.PaymentIntentConfirmParams{}
+	params.AddExpand(charge)
+	params.SetIdempotencyKey(key.String())
+	pi, err := p.client.api.V1PaymentIntents.Confirm(ctx, id, params)
+	return p.answer(opConfirm, pi, err)
+}
+
+// Retrieve asks for the intent as it is now.
+func (p *Payment) Retrieve(ctx context.Context, id string) (payment.Intent, error) {
+	params := &stripe.PaymentIntentRetrieveParams{}
+	params.AddExpand(charge)
+	pi, err := p.client.api.V1PaymentIntents.Retrieve(ctx, id, params)
+	return p.answer(opRetrieve, pi, err)
+}
+
+// Find searches for the order's intents. What it finds is there, as it was a moment ago; what it does not find may be there all
+// the same. Intents that are not this order's, or about other money, are left out.
+func (p *Payment) Find(ctx context.Context) ([]payment.Intent, error) {
+	params := &stripe.PaymentIntentSearchParams{SearchParams: stripe.SearchParams{
+		Query: fmt.Sprintf("metadata['%s']:'%s'", metaOrderID, p.charge.OrderID), Single: true,
+	}}
+	var found []payment.Intent
+	for pi, err := range p.client.api.V1PaymentIntents.Search(ctx, params) {
+		if err != nil {
+			return nil, p.fail(opSearch, err)
+		}
+		if in, err := p.intent(pi); err == nil {
+			found = append(found, in)
+		}
+	}
+	return found, nil
+}
+
+// Capture takes all that is held.
+func (p *Payment) Capture(ctx context.Context, key uuid.UUID, id string) (payment.Intent, error) {
+	params := &stripe.PaymentIntentCaptureParams{}
+	params.AddExpand(charge)
+	params.SetIdempotencyKey(key.String())
+	pi, err := p.client.api.V1PaymentIntents.Capture(ctx, id, params)
+	return p.answer(opCapture, pi, err)
+}
+
+// Cancel ends the intent for good and releases what it holds.
+func (p *Payment) Cancel(ctx context.Context, key uuid.UUID, id string, why payment.Cancellation) (payment.Intent, error) {
+	params := &stripe.PaymentIntentCancelParams{CancellationReason: stripe.String(string(why))}
+	params.SetIdempotencyKey(key.String())
+	pi, err := p.client.api.V1PaymentIntents.Cancel(ctx, id, params)
+	return p.answer(opCancel, pi, err)
+}
+
+// RefundRest gives back all that is captured and not refunded yet. No amount is sent: so a repeat under the key has the same
+// parameters whatever was refunded meanwhile, and no race can give back more than was taken.
+func (p *Payment) RefundRest(ctx context.Context, key uuid.UUID, id string) (payment.Refund, error) {
+	params := &stripe.RefundCreateParams{PaymentIntent: stripe.String(id)}
+	params.AddMetadata(metaOrderID, p.charge.OrderID.String())
+	params.SetIdempotencyKey(key.String())
+	r, err := p.client.api.V1Refunds.Create(ctx, params)
+	if err != nil {
+		return payment.Refund{}, p.fail(opRefund, err)
+	}
+	refund, err := p.refund(r, id)
+	if err != nil {
+		return payment.Refund{}, p.fail(opRefund, err)
+	}
+	refund.Replayed = r.LastResponse != nil && replayed(r.LastResponse)
+	return refund, nil
+}
+
+// Refunds lists all refunds of an intent.
+func (p *Payment) Refunds(ctx context.Context, id string) ([]payment.Refund, error) {
+	params := &stripe.RefundListParams{PaymentIntent: stripe.String(id)}
+	params.Limit = stripe.Int64(100)
+	var refunds []payment.Refund
+	for r, err := range p.client.api.V1Refunds.List(ctx, params) {
+		if err != nil {
+			return nil, p.fail(opRefunds, err)
+		}
+		refund, err := p.refund(r, id)
+		if err != nil {
+			return nil, p.fail(opRefunds, err)
+		}
+		refunds = append(refunds, refund)
+	}
+	return refunds, nil
+}
+
+func (p *Payment) refund(r *stripe.Refund, intent string) (payment.Refund, error) {
+	if r.ID == "" || r.PaymentIntent == nil || r.PaymentIntent.ID != intent || string(r.Currency) != p.currency() {
+		return payment.Refund{}, fmt.Errorf("%w: refund %q", ErrNotOurs, safe(r.ID))
+	}
+	amount, err := fromProvider(p.charge.Amount.Currency, r.Amount)
+	if err != nil {
+		return payment.Refund{}, err
+	}
+	return payment.Refund{ID: r.ID, Status: payment.RefundStatus(r.Status), Amount: amount}, nil
+}
+
+// answer turns what the SDK returns into an intent of ours, or an error.
+func (p *Payment) answer(operation string, pi *stripe.PaymentIntent, err error) (payment.Intent, error) {
+	if err != nil {
+		return payment.Intent{}, p.fail(operation, err)
+	}
+	in, err := p.intent(pi)
+	if err != nil {
+		return payment.Intent{}, p.fail(operation, err)
+	}
+	in.Replayed = pi.LastResponse != nil && replayed(pi.LastResponse)
+	return in, nil
+}
+
+// intent reads an intent, and refuses one that is not the order's.
+func (p *Payment) intent(pi *stripe.PaymentIntent) (payment.Intent, error) {
+	switch {
+	case !plausible(pi.ID):
+		return payment.Intent{}, fmt.Errorf("%w: it has no id", ErrNotOurs)
+	case pi.Metadata[metaOrderID] != p.charge.OrderID.String() || pi.Metadata[metaStepKey] != p.charge.StepKey.String():
+		return payment.Intent{}, fmt.Errorf("%w: %s names order %q", ErrNotOurs, pi.ID, safe(pi.Metadata[metaOrderID]))
+	case pi.Amount != p.amount || string(pi.Currency) != p.currency():
+		return payment.Intent{}, fmt.Errorf("%w: %s is about %d %s", ErrNotOurs, pi.ID, pi.Amount, safe(string(pi.Currency)))
+	}
+	in := payment.Intent{
+		ID: pi.ID, Status: payment.Status(pi.Status), Amount: p.charge.Amount.Minor,
+		Cancellation: payment.Cancellation(pi.CancellationReason),
+	}
+	if e := pi.LastPaymentError; e != nil {
+		in.Decline = declineReason(e.Code, e.DeclineCode)
+	}
+	parts := []struct {
+		to     *int64
+		amount int64
+	}{{&in.Held, pi.AmountCapturable}, {&in.Captured, pi.AmountReceived}, {&in.Refunded, 0}}
+	if ch := pi.LatestCharge; ch != nil && in.Status == payment.Succeeded {
+		parts[2].amount = ch.AmountRefunded
+	}
+	for _, part := range parts {
+		amount, err := fromProvider(p.charge.Amount.Currency, part.amount)
+		if err != nil {
+			return payment.Intent{}, fmt.Errorf("%w: %s: %w", ErrNotOurs, pi.ID, err)
+		}
+		*part.to = amount
+	}
+	return in, nil
+}
+
+// plausible tells whether an id can be stored and put into a path.
+func plausible(id string) bool {
+	for _, r := range id {
+		if (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && r != '_' && r != '-' {
+			return false
+		}
+	}
+	return id != "" && len(id) <= 255
+}
+
+func replayed(r *stripe.APIResponse) bool { return r.Header.Get("Idempotent-Replayed") == "true" }

@@ -1,0 +1,63 @@
+// Package app puts the shipping service together.
+package app
+
+import (
+	"context"
+	"net/http"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/throughline/throughline/pkg/lifecycle"
+	"github.com/throughline/throughline/pkg/participant"
+	pkgpostgres "github.com/throughline/throughline/pkg/postgres"
+	"github.com/throughline/throughline/services/internal/service"
+	"github.com/throughline/throughline/services/internal/topology"
+	"github.com/throughline/throughline/services/shipping/internal/bus"
+	"github.com/throughline/throughline/services/shipping/internal/carrier"
+	"github.com/throughline/throughline/services/shipping/internal/config"
+	"github.com/throughline/throughline/services/shipping/internal/grpcapi"
+	"github.com/throughline/throughline/services/shipping/internal/postgres"
+)
+
+// tracerName names the tracer of steps.
+const tracerName = "github.com/throughline/throughline/services/shipping"
+
+// Spec is the shipping service.
+func Spec(cfg config.Config) service.Spec {
+	return service.Spec{
+		Name: topology.Shipping, Config: cfg.Config, Settings: cfg, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
+		Migrations: []pkgpostgres.Migrations{participant.Migrations(), postgres.Migrations()},
+		Build: func(_ context.Context, rt *service.Runtime) (service.Parts, error) {
+			return build(cfg, rt)
+		},
+	}
+}
+
+func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
+	client := carrier.New(carrier.Config{
+		URL: cfg.CarrierURL, Key: cfg.CarrierKey, Timeout: cfg.CarrierTimeout,
+		Wrap: func(base http.RoundTripper) http.RoundTripper { return rt.Telemetry.ClientTransport(base, "carrier") },
+	})
+	steps := bus.NewSteps(bus.Config{Carrier: client, Settle: cfg.StepSettle, Logger: rt.Logger})
+	var tracer trace.Tracer // nil where spans go nowhere, so that the messages' own trace context is passed on unchanged
+	if rt.Telemetry.Exporting() {
+		tracer = rt.Telemetry.Tracer(tracerName)
+	}
+	runner, err := participant.NewRunner(participant.Config{
+		Pool: rt.Pool, Relay: rt.Relay, Projector: bus.Projector{}, Source: topology.ShippingSource,
+		ReplySubject: topology.PlaceOrderReplies, Consumer: topology.ShippingCommandsConsumer, Owner: rt.Owner,
+		Lease: cfg.StepLease, Settle: cfg.StepSettle, Concurrency: cfg.StepConcurrency, Logger: rt.Logger, Tracer: tracer,
+	}, steps.All()...)
+	if err != nil {
+		return service.Parts{}, err
+	}
+	return service.Parts{
+		Register: grpcapi.Register(rt.Pool),
+		Components: []service.Component{{Name: "steps", Component: lifecycle.Func(func(stop, work context.Context, ready func()) error {
+			defer client.Close()
+			ready()
+			return runner.Run(stop, work)
+		})}},
+		Consumers: []service.Consumer{{ConsumerConfig: topology.ShippingConsumer(), Apply: runner.ApplyCommands}},
+	}, nil
+}

@@ -1,0 +1,57 @@
+// Package config is the shipping service's settings.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/throughline/throughline/pkg/participant"
+	"github.com/throughline/throughline/services/internal/service"
+	"github.com/throughline/throughline/services/shipping/internal/carrier"
+)
+
+// ErrDisagree says that two settings contradict each other.
+var ErrDisagree = errors.New("two settings disagree")
+
+// Config is what the shipping service can be told. Every field works with its zero value or default.
+type Config struct {
+	service.Config
+
+	GRPCAddr string `env:"GRPC_ADDR" envDefault:"127.0.0.1:9150" doc:"where gRPC is served, to the other services"`
+	HTTPAddr string `env:"HTTP_ADDR" envDefault:"127.0.0.1:8150" doc:"where health and metrics are served"`
+
+	CarrierURL     string        `env:"CARRIER_URL" envDefault:"http://127.0.0.1:8091" doc:"the carrier"`
+	CarrierKey     string        `env:"CARRIER_KEY" secret:"true" doc:"our key at the carrier"`
+	CarrierTimeout time.Duration `env:"CARRIER_TIMEOUT" envDefault:"5s" doc:"how long one request to the carrier may take"`
+
+	StepLease       time.Duration `env:"STEP_LEASE" envDefault:"15s" doc:"how long an instance owns a step that it has claimed"`
+	StepSettle      time.Duration `env:"STEP_SETTLE" envDefault:"2s" doc:"how long after its sender has given up a request may still arrive"`
+	StepConcurrency int           `env:"STEP_CONCURRENCY" envDefault:"64" doc:"most calls to the carrier at one time"`
+}
+
+// WithDefaults answers c with its defaults in the place of zero values, for a Config that was not read from an environment.
+// Addresses stay empty: that is a free port.
+func (c Config) WithDefaults() Config {
+	or(&c.CarrierURL, "http://127.0.0.1:8091")
+	or(&c.CarrierTimeout, carrier.DefaultTimeout)
+	or(&c.StepLease, participant.DefaultLease)
+	or(&c.StepSettle, participant.DefaultSettle)
+	or(&c.StepConcurrency, participant.DefaultConcurrency)
+	return c
+}
+
+func or[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate checks what no single setting can.
+func (c Config) Validate() error {
+	if c.CarrierTimeout >= c.StepLease {
+		return fmt.Errorf("%w: THROUGHLINE_CARRIER_TIMEOUT of %s must be shorter than THROUGHLINE_STEP_LEASE of %s", ErrDisagree, c.CarrierTimeout, c.StepLease)
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+// Package app puts the order service together.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc"
+
+	"github.com/throughline/throughline/pkg/idempotency"
+	pkgpostgres "github.com/throughline/throughline/pkg/postgres"
+	"github.com/throughline/throughline/pkg/saga"
+	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
+	"github.com/throughline/throughline/services/internal/grpcx"
+	"github.com/throughline/throughline/services/internal/service"
+	"github.com/throughline/throughline/services/internal/stepapi"
+	"github.com/throughline/throughline/services/internal/topology"
+	"github.com/throughline/throughline/services/order/internal/bus"
+	"github.com/throughline/throughline/services/order/internal/config"
+	"github.com/throughline/throughline/services/order/internal/grpcapi"
+	"github.com/throughline/throughline/services/order/internal/placeorder"
+	"github.com/throughline/throughline/services/order/internal/postgres"
+)
+
+// Spec is the order service.
+func Spec(cfg config.Config) service.Spec {
+	return service.Spec{
+		Name: topology.Order, Config: cfg.Config, Settings: cfg, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
+		Migrations: []pkgpostgres.Migrations{saga.Migrations(), idempotency.Migrations(), postgres.Migrations()},
+		Build: func(_ context.Context, rt *service.Runtime) (service.Parts, error) {
+			return build(cfg, rt)
+		},
+	}
+}
+
+func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
+	participants, conns, err := connect(cfg, rt)
+	if err != nil {
+		return service.Parts{}, err
+	}
+	engine := bus.NewEngine(rt, participants, rt.Logger)
+	placer := placeorder.NewPlacer(rt.Pool, engine, rt.Logger)
+	api := grpcapi.New(grpcapi.Config{
+		Pool: rt.Pool, Engine: engine, Placer: placer, KeyLifetime: cfg.KeyLifetime, Logger: rt.Logger,
+	})
+	reaper := idempotency.Reaper{Pool: rt.Pool, Owner: rt.Owner, Logger: rt.Logger}
+	return service.Parts{
+		Register: func(r grpc.ServiceRegistrar) { orderv1.RegisterOrderServiceServer(r, api) },
+		Components: []service.Component{
+			service.Runs("participants", func(stop, _ context.Context) error {
+				<-stop.Done()
+				return conns.close()
+			}),
+			service.Runs("key-reaper", func(stop, _ context.Context) error { return reaper.Run(stop) }),
+			bus.Timers(engine),
+			service.Runs("placer", placer.Run), // ends after gRPC, whose calls it serves
+		},
+		Consumers: []service.Consumer{bus.Replies(engine)},
+	}, nil
+}
+
+type connections []*grpc.ClientConn
+
+func (c connections) close() error {
+	var errs []error
+	for _, conn := range c {
+		errs = append(errs, conn.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// connect makes the connections over which participants are asked, without waiting for them.
+func connect(cfg config.Config, rt *service.Runtime) (stepapi.Participants, connections, error) {
+	participants, conns := stepapi.Participants{}, connections{}
+	for name, addr := range map[string]string{topology.Payment: cfg.PaymentAddr, topology.Shipping: cfg.ShippingAddr} {
+		conn, err := grpcx.Dial(grpcx.ClientConfig{Addr: addr, Credential: cfg.ServiceCredential, Telemetry: rt.Telemetry})
+		if err != nil {
+			return nil, nil, fmt.Errorf("connecting to %s: %w", name, errors.Join(err, conns.close()))
+		}
+		participants[name] = conn
+		conns = append(conns, conn)
+	}
+	return participants, conns, nil
+}

@@ -1,0 +1,32 @@
+// Package bus is the order service's side of the broker: the replies of the participants, the deadlines of the sagas, and the
+// question what became of a step.
+package bus
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/throughline/throughline/pkg/saga"
+	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
+	"github.com/throughline/throughline/services/internal/service"
+	"github.com/throughline/throughline/services/internal/topology"
+	"github.com/throughline/throughline/services/order/internal/placeorder"
+)
+
+// NewEngine makes the engine of the saga place-order.
+func NewEngine(rt *service.Runtime, asker saga.Asker, log *slog.Logger) *saga.Engine[*orderv1.PlaceOrder] {
+	return saga.NewEngine(saga.Config[*orderv1.PlaceOrder]{
+		Pool: rt.Pool, Conn: rt.Conn, Relay: rt.Relay, Projector: placeorder.Projector{}, Asker: asker,
+		Source: topology.OrderSource, Consumer: topology.OrderRepliesConsumer, Owner: rt.Owner, Logger: log,
+	}, placeorder.Definition)
+}
+
+// Replies is the consumer that advances sagas.
+func Replies(engine *saga.Engine[*orderv1.PlaceOrder]) service.Consumer {
+	return service.Consumer{ConsumerConfig: topology.OrderReplies(), Apply: engine.ApplyReplies}
+}
+
+// Timers looks after sagas whose deadline has passed.
+func Timers(engine *saga.Engine[*orderv1.PlaceOrder]) service.Component {
+	return service.Runs("timers", func(stop, _ context.Context) error { return engine.RunTimers(stop) })
+}

@@ -1,0 +1,136 @@
+package placeorder
+
+import (
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/throughline/throughline/pkg/messaging"
+	"github.com/throughline/throughline/pkg/saga"
+	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
+	"github.com/throughline/throughline/services/internal/topology"
+	"github.com/throughline/throughline/services/order/internal/order"
+	"github.com/throughline/throughline/services/order/internal/postgres"
+)
+
+// The reasons of OrderNeedsAttention, as stable words.
+const (
+	// AttentionUndoRefused: a participant said that its undo cannot be done.
+	AttentionUndoRefused = "undo_refused"
+	// AttentionNoOutcome: a step at or after the pivot, or an undo, has had no outcome for longer than its budget.
+	AttentionNoOutcome = "no_outcome"
+	// AttentionLateSuccess: the pivot succeeded after everything had been undone.
+	AttentionLateSuccess = "late_success"
+)
+
+// Projector keeps the order's row in step with its saga, and tells the world. The zero value is ready to use.
+type Projector struct{}
+
+var _ saga.Projector[*orderv1.PlaceOrder] = Projector{}
+
+// StatusOf is what a saga's state means to the client. A saga that needs a person says so whatever else it is: it does also when
+// money moved after everything had been undone, and then the order must not look undone.
+func StatusOf(in *saga.Instance) order.Status {
+	switch {
+	case in.Attention != "":
+		return order.NeedsAttention
+	case in.Status == saga.Running:
+		return order.Pending
+	case in.Status == saga.Compensating:
+		return order.Compensating
+	case in.Status == saga.Completed:
+		return order.Confirmed
+	case in.Status == saga.Compensated && in.Cancelled():
+		return order.Cancelled
+	case in.Status == saga.Compensated:
+		return order.Failed
+	default:
+		return "" // not begun
+	}
+}
+
+// Events gives the events of the states that a change enters, in their sequence: a saga with nothing to undo enters compensating and
+// its end in one change, and both are told.
+func (Projector) Events(c saga.Change[*orderv1.PlaceOrder]) ([]messaging.Message, error) {
+	o, before, after := c.Data, &c.Before, &c.After
+	var events []messaging.Message
+	var failed error
+	tell := func(subject string, event proto.Message) {
+		payload, err := proto.MarshalOptions{Deterministic: true}.Marshal(event)
+		if err != nil {
+			failed = fmt.Errorf("encoding %s: %w", subject, err)
+		}
+		events = append(events, messaging.Message{
+			Subject: subject, Type: string(event.ProtoReflect().Descriptor().FullName()), Source: topology.OrderSource, Payload: payload,
+		})
+	}
+	if before.Status == "" {
+		tell(topology.OrderCreated, &orderv1.OrderCreated{
+			OrderId: o.GetOrderId(), ClientId: o.GetClientId(), Currency: o.GetRequest().GetCurrency(), Total: o.GetTotal(),
+			Lines: o.GetRequest().GetLines(), CreatedAt: timestamppb.New(c.At),
+		})
+	}
+	if turnsBack(before.Status, after.Status) {
+		tell(topology.OrderCompensating, &orderv1.OrderCompensating{
+			OrderId: o.GetOrderId(), ClientId: o.GetClientId(), Reason: after.Reason,
+		})
+	}
+	if was, is := StatusOf(before), StatusOf(after); is != was {
+		switch is {
+		case order.Confirmed:
+			tell(topology.OrderConfirmed, &orderv1.OrderConfirmed{
+				OrderId: o.GetOrderId(), ClientId: o.GetClientId(), Currency: o.GetRequest().GetCurrency(), Total: o.GetTotal(),
+			})
+		case order.Failed:
+			tell(topology.OrderFailed, &orderv1.OrderFailed{OrderId: o.GetOrderId(), ClientId: o.GetClientId(), Reason: after.Reason})
+		case order.Cancelled:
+			tell(topology.OrderCancelled, &orderv1.OrderCancelled{OrderId: o.GetOrderId(), ClientId: o.GetClientId(), Reason: after.Reason})
+		case order.NeedsAttention:
+			tell(topology.OrderNeedsAttention, &orderv1.OrderNeedsAttention{
+				OrderId: o.GetOrderId(), ClientId: o.GetClientId(), Reason: attentionReason(after),
+			})
+		case order.Pending, order.Compensating:
+		}
+	}
+	return events, failed
+}
+
+// turnsBack tells whether a saga begins to undo: the first time, or again because of a late success.
+func turnsBack(before, after saga.Status) bool {
+	switch before {
+	case saga.Running, "":
+		return after == saga.Compensating || after == saga.Compensated
+	case saga.Compensated:
+		return after == saga.Compensating
+	default:
+		return false
+	}
+}
+
+func attentionReason(in *saga.Instance) string {
+	for _, s := range in.Steps {
+		if s.Phase == saga.UndoRefused {
+			return AttentionUndoRefused
+		}
+	}
+	if in.Status.Ended() {
+		return AttentionLateSuccess
+	}
+	return AttentionNoOutcome
+}
+
+// Queue brings the rows of the orders whose status changes to their new one. Changes come sorted by saga id, which is the order id.
+func (Projector) Queue(b *pgx.Batch, changes []saga.Change[*orderv1.PlaceOrder]) error {
+	moved := make([]postgres.StatusChange, 0, len(changes))
+	for _, c := range changes {
+		status := StatusOf(&c.After)
+		if status == StatusOf(&c.Before) && c.After.Reason == c.Before.Reason {
+			continue // most steps of a saga are none of the client's business
+		}
+		moved = append(moved, postgres.StatusChange{OrderID: c.After.ID, Status: status, FailureReason: c.After.Reason})
+	}
+	postgres.QueueStatus(b, moved)
+	return nil
+}

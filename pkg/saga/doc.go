@@ -24,5 +24,6 @@
 // Every attempt of a step carries the same step key; a participant performs a step at most once. An undo that arrives before its
 // action succeeds, and the action, arriving later, is refused. Package participant does both.
 //
-// The decisions are made by a pure function, [Definition.Advance], that knows no clock, no database and no broker.
+// The decisions are made by a pure function, [Definition.Advance], that knows no clock, no database and no broker. Package
+// sagatest lets tests of a definition read as stories.
 package saga

@@ -339,8 +339,8 @@ func TestTwoInstancesWithTheSameReplies(t *testing.T) {
 	f.wantNumber("projected changes", 10*5, `SELECT sum(changes) FROM sale`)
 }
 
-// TestTwoInstancesWithDifferentReplies lets two engines change the same sagas at once with different messages, so that only
-// the compare-and-set is between them.
+// TestTwoInstancesWithDifferentReplies lets two engines change the same sagas at once with different messages, which the
+// inbox does not keep apart.
 func TestTwoInstancesWithDifferentReplies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

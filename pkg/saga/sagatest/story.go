@@ -204,7 +204,13 @@ func (s *Story[T]) Found(finding saga.Finding) *Story[T] {
 func (s *Story[T]) FoundUntil(finding saga.Finding, since time.Duration) *Story[T] {
 	s.tb.Helper()
 	for s.now.Sub(Epoch) < since {
-		s.Found(finding)
+		before := s.now
+		if s.Found(finding); !s.now.After(before) {
+			s.Found(finding) // the first may have been due already, the next is not
+		}
+		if !s.now.After(before) {
+			s.failf("deadline of %s:\n got one that does not move\nwant a later one after each answer", s.last.Step)
+		}
 	}
 	return s
 }

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -163,7 +164,9 @@ func start(tb testing.TB, pool *pgxpool.Pool, conn *messaging.Conn, cfg outbox.C
 	if cfg.FlushHorizon == 0 {
 		cfg.FlushHorizon = time.Millisecond
 	}
-	cfg.Logger = logger(tb)
+	if cfg.Logger == nil {
+		cfg.Logger = logger(tb)
+	}
 	stop, cancelStop := context.WithCancel(context.Background())
 	work, cancelWork := context.WithCancel(context.Background())
 	r := &running{Relay: outbox.NewRelay(pool, conn, cfg), stop: cancelStop, done: make(chan error, 1)}
@@ -289,6 +292,24 @@ func (w *testWriter) Write(p []byte) (int, error) {
 	defer w.mu.Unlock()
 	if !w.ended {
 		w.tb.Logf("%s", p)
+	}
+	return len(p), nil
+}
+
+// heard gives a logger, and a channel that gets a value for each line that contains text.
+func heard(text string) (*slog.Logger, <-chan struct{}) {
+	lines := make(chan struct{}, 1000)
+	return slog.New(slog.NewTextHandler(listener{[]byte(text), lines}, nil)), lines
+}
+
+type listener struct {
+	text  []byte
+	lines chan<- struct{}
+}
+
+func (l listener) Write(p []byte) (int, error) {
+	if bytes.Contains(p, l.text) {
+		l.lines <- struct{}{}
 	}
 	return len(p), nil
 }

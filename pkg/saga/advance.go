@@ -349,7 +349,8 @@ func (p *passage[T]) look(i int) {
 
 // delay is how long to wait before a step is looked at again: the step's Ask, doubled with each time asked, at most AskMax,
 // and moved by up to a fifth either way, so that sagas that failed together do not come back together. The move follows
-// from the saga's id, because Advance knows no randomness.
+// from the saga's id, because Advance knows no randomness. It is the same for all steps of a saga: so the timer that is set
+// for one step is not too late for the next, which then needs none of its own.
 func (p *passage[T]) delay(i int) time.Duration {
 	t, s := p.def.steps[i].timing, p.in.Steps[i]
 	d := min(t.Ask, t.AskMax)
@@ -362,7 +363,7 @@ func (p *passage[T]) delay(i int) time.Duration {
 	}
 	h := fnv.New64a()
 	h.Write(p.in.ID[:])
-	h.Write(binary.LittleEndian.AppendUint64(nil, uint64(i)<<32|uint64(s.Asked)))
+	h.Write(binary.LittleEndian.AppendUint64(nil, uint64(s.Asked)))
 	part := float64(h.Sum64()%1000) / 1000                                         // 0 to 1
 	return time.Duration(float64(d) * (0.8 + 0.4*part)).Truncate(time.Microsecond) // as the database keeps it
 }

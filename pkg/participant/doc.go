@@ -15,7 +15,10 @@
 //   - A command asked again, under a new message id, for a finished step gets the recorded reply again.
 //   - Undo before action: an undo commits tombstones for the actions it undoes before it does anything else. An action that
 //     arrives later is refused without a call. While an action may be in flight, its undo waits: for its record, or for its
-//     lease and a settling time.
+//     lease and a settling time; then it shuts the owner out, so that his late result is not recorded beside the undo. An
+//     attempt that ended without an answer is in flight for the settling time, too.
+//   - An action that was undone before it had an outcome is closed by its undo, without a reply; asked for again, it is
+//     refused. One that was done is refused as well, once it was undone.
 //   - A step whose outcome is unknown is attempted again, with growing delay and without a limit, unless it is undone.
 //
 // # What it asks of the service

@@ -120,13 +120,22 @@ func TestLostLeaseCostsOnlyItself(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	var calls counter
-	r := d.runner(calls.step(hold, held))
 	var batch []messaging.Delivery
 	for range 5 {
 		batch = append(batch, command(uuid.New(), hold))
 	}
+	lost, tries := batch[2].AggregateID, 0
+	cfg := d.config()
+	cfg.Projector = hotel{fail: func(changes []Change) error {
+		for _, c := range changes {
+			if c.Row.ID == lost && len(c.Results) > 0 {
+				tries++
+			}
+		}
+		return nil
+	}}
+	r := d.runnerWith(cfg, calls.step(hold, held))
 	results := d.called(r, batch...)
-	lost := batch[2].AggregateID
 	d.exec(`UPDATE step SET token = token + 1 WHERE order_id = $1`, lost)
 	r.recordAll(t.Context(), results)
 	for _, cmd := range batch {
@@ -137,6 +146,9 @@ func TestLostLeaseCostsOnlyItself(t *testing.T) {
 		}
 		d.is(cmd.AggregateID, hold, StateDone)
 		d.told(cmd.AggregateID, "evt.hotel.held 1", "hold_room done")
+	}
+	if tries != 1 {
+		t.Errorf("tries to record what is lost: got %d, want 1", tries)
 	}
 	d.idle(r)
 }

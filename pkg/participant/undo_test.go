@@ -258,6 +258,36 @@ func TestUndoWaitsAfterAnUnknownOutcome(t *testing.T) {
 	d.idle(r)
 }
 
+// The attempt ends without an answer after the undo has come: it is the last, and the undo waits out the settling time.
+func TestUnknownOutcomeAfterTheTombstone(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	g := newGate()
+	var undos counter
+	r := d.runner(g.step(hold), undos.step(release, Done{}, hold))
+	order := uuid.New()
+	d.apply(r, command(order, hold))
+	g.call(d)
+	d.apply(r, command(order, release))
+	d.finish(r) // put off
+	g.answer <- Unknown{Err: errors.New("no answer"), Reference: "r15"}
+	d.finish(r)
+	if rec := d.is(order, hold, StatePending); rec.DueAt != nil || rec.Reference != "r15" {
+		t.Errorf("undone action: got due at %v, reference %q, want never, r15", rec.DueAt, rec.Reference)
+	}
+	d.exec(`UPDATE step SET due_at = now() WHERE step_name = $1`, release)
+	d.claim(r)
+	if f := d.finish(r); !f.blocked {
+		t.Fatalf("undo right after the attempt: got %+v, want it put off", f)
+	}
+	d.pass(DefaultSettle)
+	d.claim(r)
+	d.finish(r)
+	d.is(order, release, StateDone)
+	undos.is(d, 1)
+	d.idle(r)
+}
+
 // An undo settles the actions of its own order, and no others.
 func TestUndoSettlesItsOwnOrderOnly(t *testing.T) {
 	t.Parallel()

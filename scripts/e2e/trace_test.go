@@ -1,0 +1,162 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
+	resource "go.opentelemetry.io/proto/otlp/resource/v1"
+	trace "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+
+	"github.com/throughline/throughline/scripts/e2e/system"
+	"github.com/throughline/throughline/services/throughline/verify"
+)
+
+// TestOneTrace collects the spans of one order, and finds one connected tree over all services.
+func TestOneTrace(t *testing.T) {
+	t.Parallel()
+	c := newCollector(t)
+	s := system.Start(t, system.Options{Environ: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + c.addr}})
+	ctx := system.Context(t, time.Minute)
+	const key = "traced"
+	a, err := s.Storefront().Place(ctx, key, system.Order{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := awaitRest(ctx, t, s.Storefront(), a.Order.ID); last.Order.Status != verify.Confirmed {
+		t.Fatalf("order: got %s, want CONFIRMED", last.Order.Status)
+	}
+	if status := s.Stop(); status != 0 { // flushes the spans
+		t.Fatalf("exit status: got %d, want 0", status)
+	}
+
+	spans := c.traceOf(t, "throughline.idempotency_key", key) // the reads of the order are traces of their own, without it
+	byID := make(map[string]span, len(spans))
+	for _, sp := range spans {
+		byID[string(sp.GetSpanId())] = sp
+	}
+	var roots []string
+	services := make(map[string]int)
+	for _, sp := range spans {
+		services[sp.service]++
+		switch _, known := byID[string(sp.GetParentSpanId())]; {
+		case len(sp.GetParentSpanId()) == 0:
+			roots = append(roots, sp.String())
+		case !known:
+			t.Errorf("%s has a parent that is not in the trace", sp)
+		}
+		for attr, want := range map[string]string{"throughline.order_id": a.Order.ID, "throughline.idempotency_key": key} {
+			if got := sp.attribute(attr); got != want {
+				t.Errorf("%s: %s is %q, want %q", sp, attr, got, want)
+			}
+		}
+	}
+	if len(roots) != 1 {
+		t.Errorf("roots: got %q, want one", roots)
+	}
+	for _, service := range []string{"gateway", "order", "payment", "shipping"} {
+		if services[service] == 0 {
+			t.Errorf("no span of %s; spans by service: %v", service, services)
+		}
+	}
+	for _, want := range []string{
+		"send cmd.payment.authorize_payment", "process cmd.payment.authorize_payment", "send rpl.order.place-order",
+		"send cmd.shipping.create_shipment", "send cmd.payment.capture_payment", "send cmd.shipping.dispatch_shipment", "send evt.order.confirmed",
+	} {
+		if !slices.ContainsFunc(spans, func(sp span) bool { return sp.GetName() == want }) {
+			t.Errorf("no span %q", want)
+		}
+	}
+}
+
+type span struct {
+	*trace.Span
+	service string
+}
+
+func (s span) String() string { return s.service + ": " + s.GetName() }
+
+func (s span) attribute(key string) string { return valueOf(s.GetAttributes(), key) }
+
+func valueOf(attributes []*common.KeyValue, key string) string {
+	for _, a := range attributes {
+		if a.GetKey() == key {
+			return a.GetValue().GetStringValue()
+		}
+	}
+	return ""
+}
+
+// spanCollector is an OTLP collector that keeps what it gets.
+type spanCollector struct {
+	collector.UnimplementedTraceServiceServer
+	addr string
+
+	mu    sync.Mutex // guards spans
+	spans []span
+}
+
+func newCollector(tb testing.TB) *spanCollector {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // returns at once
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c := &spanCollector{addr: l.Addr().String()}
+	server := grpc.NewServer()
+	collector.RegisterTraceServiceServer(server, c)
+	go func() {
+		if err := server.Serve(l); err != nil {
+			fmt.Println("collector:", err)
+		}
+	}()
+	tb.Cleanup(server.Stop)
+	return c
+}
+
+// Export keeps spans.
+func (c *spanCollector) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, rs := range r.GetResourceSpans() {
+		service := serviceOf(rs.GetResource())
+		for _, ss := range rs.GetScopeSpans() {
+			for _, sp := range ss.GetSpans() {
+				c.spans = append(c.spans, span{sp, service})
+			}
+		}
+	}
+	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+func serviceOf(r *resource.Resource) string { return valueOf(r.GetAttributes(), "service.name") }
+
+// traceOf gives all spans of the one trace in which a span has the attribute.
+func (c *spanCollector) traceOf(tb testing.TB, key, value string) []span {
+	tb.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ids := make(map[string]bool)
+	for _, sp := range c.spans {
+		if sp.attribute(key) == value {
+			ids[string(sp.GetTraceId())] = true
+		}
+	}
+	if len(ids) != 1 {
+		tb.Fatalf("traces with %s = %s: got %d, want 1 (%d spans in all)", key, value, len(ids), len(c.spans))
+	}
+	var spans []span
+	for _, sp := range c.spans {
+		if ids[string(sp.GetTraceId())] {
+			spans = append(spans, sp)
+		}
+	}
+	return spans
+}

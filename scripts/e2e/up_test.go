@@ -1,0 +1,194 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/throughline/throughline/scripts/e2e/system"
+	"github.com/throughline/throughline/services/throughline/verify"
+)
+
+// TestUpAgain stops the system in the middle of orders, and starts it again on the same data.
+func TestUpAgain(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			data := system.DataDir(t)
+			first := system.Start(t, system.Options{Data: data})
+			ctx := system.Context(t, 3*time.Minute)
+			slow(ctx, t, first)
+			var ids []string
+			for i := range 10 {
+				a, err := first.Storefront().Place(ctx, fmt.Sprintf("again-%d", i), system.Order{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ids = append(ids, a.Order.ID)
+			}
+			status := first.StopWith(sig)
+			if sig != syscall.SIGKILL && status != 0 {
+				t.Errorf("exit status after %s: got %d, want 0:\n%s", sig, status, first.Output())
+			}
+			second := system.Start(t, system.Options{Data: data, Ports: first.Ports()})
+			for _, id := range ids {
+				if last := awaitRest(ctx, t, second.Storefront(), id); last.Order.Status != verify.Confirmed {
+					t.Errorf("order %s: got %s, want CONFIRMED", id, last.Order.Status)
+				}
+			}
+			second.Check(ctx)
+		})
+	}
+}
+
+// TestUpTwice starts a second system beside a running one.
+func TestUpTwice(t *testing.T) {
+	t.Parallel()
+	first := system.Start(t, system.Options{})
+	ctx := system.Context(t, time.Minute)
+
+	same := system.Launch(t, system.Options{Data: first.Data(), Ports: first.Ports()})
+	if status := same.Wait(ctx); status == 0 {
+		t.Error("second start with the same data: exit status 0, want an error")
+	}
+	if out := same.Output(); !strings.Contains(out, "already running") {
+		t.Errorf("second start with the same data: got %q, want it to say that it is already running", out)
+	}
+
+	ports := system.FreePorts(t, 1)
+	ports["http"] = first.Ports()["http"]
+	other := system.Launch(t, system.Options{Ports: ports})
+	if status := other.Wait(ctx); status == 0 {
+		t.Error("start with a port that is taken: exit status 0, want an error")
+	}
+	if out, want := other.Output(), fmt.Sprintf(":%d", ports["http"]); !strings.Contains(out, want) {
+		t.Errorf("start with a port that is taken: got %q, want it to name %s", out, want)
+	}
+}
+
+// TestUpPortsTaken names each port that is taken.
+func TestUpPortsTaken(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"postgres", "nats", "provider", "carrier", "order-grpc", "payment-http", "grpc"} {
+		t.Run(flag, func(t *testing.T) {
+			t.Parallel()
+			ports := system.FreePorts(t, 1)
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", ports[flag])) //nolint:noctx // returns at once
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			s := system.Launch(t, system.Options{Ports: ports})
+			if status := s.Wait(system.Context(t, time.Minute)); status == 0 {
+				t.Error("exit status 0, want an error")
+			}
+			if out, want := s.Output(), fmt.Sprintf("%d", ports[flag]); !strings.Contains(out, want) {
+				t.Errorf("got %q, want it to name port %s", out, want)
+			}
+		})
+	}
+}
+
+// TestUpInRootsFolder runs the system from a folder that only its owner may enter.
+func TestUpInRootsFolder(t *testing.T) {
+	t.Parallel()
+	dir := system.DataDir(t)
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := system.Start(t, system.Options{Data: filepath.Join(dir, "run")})
+	ctx := system.Context(t, time.Minute)
+	a, err := s.Storefront().Place(ctx, "k", system.Order{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := awaitRest(ctx, t, s.Storefront(), a.Order.ID); last.Order.Status != verify.Confirmed {
+		t.Errorf("order: got %s, want CONFIRMED", last.Order.Status)
+	}
+}
+
+// TestUpBannersCurl runs the command that the banner prints.
+func TestUpBannersCurl(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Fatal("curl is needed to try what the banner prints: install the package curl")
+	}
+	s := system.Start(t, system.Options{})
+	ctx := system.Context(t, time.Minute)
+	command := regexp.MustCompile(`(?s)curl -i .*?\}'`).FindString(s.Output())
+	if command == "" {
+		t.Fatalf("no curl command in the banner:\n%s", s.Output())
+	}
+	for i, want := range []string{"HTTP/1.1 201", "Idempotency-Replayed: true"} {
+		out, err := exec.CommandContext(ctx, "sh", "-c", command).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("run %d of the banner's command: got %v\n%s\nwant %q in it", i+1, err, out, want)
+		}
+	}
+	if !strings.Contains(s.Output(), "for development only") {
+		t.Errorf("the banner does not say that its clients are for development:\n%s", s.Output())
+	}
+}
+
+// TestUpSeparateLeavesNothing looks for what a stop has left behind.
+func TestUpSeparateLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := system.Start(t, system.Options{Separate: true, Instances: 2})
+	var pids []int
+	for _, service := range []string{"gateway", "order", "payment", "shipping"} {
+		for i := range 2 {
+			pids = append(pids, s.PID(service, i))
+		}
+	}
+	if status := s.Stop(); status != 0 {
+		t.Errorf("exit status: got %d, want 0:\n%s", status, s.Output())
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, 0); err == nil {
+			t.Errorf("process %d is still there after the stop", pid)
+		}
+	}
+	for name, port := range s.Ports() {
+		if answers(fmt.Sprintf("http://127.0.0.1:%d/", port)) {
+			t.Errorf("port %d (%s) still answers after the stop", port, name)
+		}
+	}
+}
+
+func answers(url string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return true
+}
+
+// TestDemo plays the demonstration.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	ctx := system.Context(t, 3*time.Minute)
+	out, err := exec.CommandContext(ctx, system.Binary(t), "demo").CombinedOutput()
+	if err != nil {
+		t.Fatalf("demo: %v\n%s", err, out)
+	}
+	if !strings.Contains(string(out), "All rules hold") {
+		t.Errorf("the demo did not check the rules:\n%s", out)
+	}
+}

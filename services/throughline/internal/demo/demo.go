@@ -1,0 +1,105 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/throughline/throughline/pkg/postgres/pgcluster"
+	"github.com/throughline/throughline/pkg/telemetry"
+	"github.com/throughline/throughline/services/throughline/internal/stack"
+)
+
+const (
+	// sceneTimeout bounds one scene; each takes well under a second, but for those that wait for a retry.
+	sceneTimeout = 30 * time.Second
+	grace        = 5 * time.Second
+)
+
+// Run plays all scenes. It gives an error if a scene did not end as it should, or if a rule is broken.
+func Run(stop, work context.Context, out io.Writer) (err error) {
+	dir, err := os.MkdirTemp("", "throughline-demo-")
+	if err != nil {
+		return fmt.Errorf("making a data folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, remove(stop, dir)) }()
+	logFile, err := os.Create(filepath.Join(dir, "demo.log"))
+	if err != nil {
+		return fmt.Errorf("making a log: %w", err)
+	}
+	defer logFile.Close()
+
+	o := stack.Defaults()
+	if o.Ports, err = stack.FreePorts(o.Instances); err != nil {
+		return err
+	}
+	o.Data, o.Progress, o.Grace = dir, out, grace
+	if o.Logger, err = telemetry.NewLogger(logFile, "text", slog.LevelInfo, "throughline", "demo"); err != nil {
+		return err
+	}
+
+	fmt.Fprintln(out, "Starting a fresh system (Postgres, JetStream, both simulators, four services)")
+	began := time.Now()
+	running, end := context.WithCancel(stop)
+	defer end()
+	var played error
+	err = stack.Run(running, work, o, func(s *stack.Stack) {
+		fmt.Fprintf(out, "  ready after %s\n", time.Since(began).Round(100*time.Millisecond))
+		go func() {
+			defer end()
+			played = play(running, s, out)
+		}()
+	})
+	<-running.Done()
+	if err := errors.Join(played, err); err != nil {
+		if text, failed := os.ReadFile(logFile.Name()); failed == nil {
+			fmt.Fprintf(out, "\nThe log of the system, its last lines:\n%s\n", tail(text))
+		}
+		return err
+	}
+	if stop.Err() != nil {
+		return errors.New("interrupted")
+	}
+	return nil
+}
+
+// remove deletes the data folder, and the database's files where they had to be kept elsewhere.
+func remove(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	return errors.Join(pgcluster.Remove(ctx, filepath.Join(dir, "postgres")), os.RemoveAll(dir))
+}
+
+func tail(text []byte) []byte {
+	const most = 8 << 10
+	return text[max(0, len(text)-most):]
+}
+
+func play(ctx context.Context, s *stack.Stack, out io.Writer) error {
+	st, err := newStage(ctx, s, out)
+	if err != nil {
+		return err
+	}
+	defer st.close()
+	began := time.Now()
+	var failed error
+	for i, scene := range scenes {
+		fmt.Fprintf(out, "\n%d. %s\n", i+1, scene.title)
+		ctx, cancel := context.WithTimeout(ctx, sceneTimeout)
+		err := scene.play(ctx, st)
+		cancel()
+		if err != nil {
+			fmt.Fprintf(out, "   FAILED: %v\n", err)
+			failed = errors.Join(failed, fmt.Errorf("scene %d, %s: %w", i+1, scene.title, err))
+		}
+		if ctx.Err() != nil && failed != nil {
+			return failed
+		}
+	}
+	return errors.Join(failed, st.settle(ctx, time.Since(began)))
+}

@@ -1,0 +1,9 @@
+package stack
+
+import "syscall"
+
+// childAttributes put a child into a process group of its own, so that a Ctrl-C reaches it only through us, in order; and
+// have it killed when we die.
+func childAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}

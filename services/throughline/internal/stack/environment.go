@@ -1,0 +1,74 @@
+package stack
+
+import (
+	"fmt"
+)
+
+// The services, in the order of their start.
+const (
+	Shipping = "shipping"
+	Payment  = "payment"
+	Order    = "order"
+	Gateway  = "gateway"
+)
+
+// Services lists the services in the order of their start.
+func Services() []string { return []string{Shipping, Payment, Order, Gateway} }
+
+// needs are where the services find what they depend on.
+type needs struct {
+	databases   map[string]string
+	nats        string
+	provider    string
+	providerKey string
+	carrier     string
+	credential  string
+}
+
+// environ gives the environment of one instance of a service: all that it is told.
+func (o *Options) environ(n needs, service string, instance int) []string {
+	env := []string{
+		"THROUGHLINE_INSTANCE=" + instanceName(service, instance),
+		"THROUGHLINE_SERVICE_CREDENTIAL=" + n.credential,
+		"THROUGHLINE_LOG_LEVEL=" + o.LogLevel,
+		"THROUGHLINE_LOG_FORMAT=text",
+		"THROUGHLINE_GRACE=" + o.Grace.String(),
+		"OTEL_EXPORTER_OTLP_ENDPOINT=" + o.OTLPEndpoint,
+	}
+	p := o.Ports
+	listen := func(grpc, http int) {
+		env = append(env, "THROUGHLINE_GRPC_ADDR="+o.addr(grpc, instance), "THROUGHLINE_HTTP_ADDR="+o.addr(http, instance))
+	}
+	switch service {
+	case Gateway:
+		listen(p.GatewayGRPC, p.GatewayHTTP)
+		if o.Embedded() {
+			env = append(env, "THROUGHLINE_EMBEDDED=true")
+		}
+		return append(env, "THROUGHLINE_ORDER_ADDR="+o.addrs(p.OrderGRPC), "THROUGHLINE_API_KEYS="+o.APIKeys)
+	case Order:
+		listen(p.OrderGRPC, p.OrderHTTP)
+		env = append(env, "THROUGHLINE_PAYMENT_ADDR="+o.addrs(p.PaymentGRPC), "THROUGHLINE_SHIPPING_ADDR="+o.addrs(p.ShippingGRPC))
+	case Payment:
+		listen(p.PaymentGRPC, p.PaymentHTTP)
+		env = append(env, "THROUGHLINE_PROVIDER_URL="+n.provider, "THROUGHLINE_PROVIDER_KEY="+n.providerKey)
+	case Shipping:
+		listen(p.ShippingGRPC, p.ShippingHTTP)
+		env = append(env, "THROUGHLINE_CARRIER_URL="+n.carrier)
+	}
+	return append(env, "DATABASE_URL="+n.databases[service], "NATS_URL="+n.nats)
+}
+
+// instanceName tells the instances of a service apart, in logs, leases and process id files.
+func instanceName(service string, instance int) string {
+	if instance == 0 {
+		return service
+	}
+	return fmt.Sprintf("%s-%d", service, instance)
+}
+
+// opsAddr is where an instance answers /readyz.
+func (o *Options) opsAddr(service string, instance int) string {
+	p := o.Ports
+	return o.addr(map[string]int{Gateway: p.GatewayHTTP, Order: p.OrderHTTP, Payment: p.PaymentHTTP, Shipping: p.ShippingHTTP}[service], instance)
+}

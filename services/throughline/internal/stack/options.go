@@ -1,0 +1,168 @@
+package stack
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Options say what runs where. Start from [Defaults].
+type Options struct {
+	// Data keeps all state: the database, the streams, both ledgers, logs and process ids.
+	Data string
+	// Host is the address that everything listens on.
+	Host string
+	// Ports are the ports of everything; instance i of a service adds i to its own.
+	Ports Ports
+	// Instances is how many of each service run.
+	Instances int
+	// Separate runs each service as a process of its own.
+	Separate bool
+	// External are servers that exist already; what is empty is started here.
+	External External
+	// APIKeys are the clients, as client=key with commas between. With embedded servers the development clients exist beside
+	// them.
+	APIKeys string
+	// OTLPEndpoint is where traces go; none when empty.
+	OTLPEndpoint string
+	LogLevel     string
+	// Environ is added to the environment of each service.
+	Environ []string
+	// Grace is what the services have together to finish the work in hand when they are stopped.
+	Grace time.Duration
+	// Progress is told what takes time, for people.
+	Progress io.Writer
+	Logger   *slog.Logger
+}
+
+// Ports are where everything listens.
+type Ports struct {
+	GatewayHTTP, GatewayGRPC   int
+	OrderGRPC, OrderHTTP       int
+	PaymentGRPC, PaymentHTTP   int
+	ShippingGRPC, ShippingHTTP int
+	Provider, Carrier          int
+	NATS, Postgres             int
+}
+
+// External are servers that exist already.
+type External struct {
+	OrderDatabase, PaymentDatabase, ShippingDatabase string
+	NATS                                             string
+	Provider, ProviderKey                            string
+	Carrier                                          string
+}
+
+// Defaults are the options of "throughline up" without flags. The bases of services are far enough apart for the instances
+// that anybody would start on one machine.
+func Defaults() Options {
+	return Options{
+		Data: ".run", Host: "127.0.0.1", Instances: 1, LogLevel: "info", Grace: 20 * time.Second,
+		Ports: Ports{
+			GatewayHTTP: 8080, GatewayGRPC: 9090, OrderGRPC: 9110, OrderHTTP: 8110, PaymentGRPC: 9130, PaymentHTTP: 8130,
+			ShippingGRPC: 9150, ShippingHTTP: 8150, Provider: 8090, Carrier: 8091, NATS: 4222, Postgres: 5433,
+		},
+		Progress: io.Discard, Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// maxInstances keeps the ports of one service below those of the next: the gateway's eight reach 8087, the simulators
+// begin at 8090.
+const maxInstances = 8
+
+// Validate checks what no single option can.
+func (o *Options) Validate() error {
+	if o.Instances < 1 || o.Instances > maxInstances {
+		return fmt.Errorf("%d instances of each service: it must be 1 to %d", o.Instances, maxInstances)
+	}
+	e := o.External
+	var given, missing []string
+	for name, value := range map[string]string{
+		"ORDER_DATABASE_URL": e.OrderDatabase, "PAYMENT_DATABASE_URL": e.PaymentDatabase, "SHIPPING_DATABASE_URL": e.ShippingDatabase, "NATS_URL": e.NATS,
+	} {
+		if value == "" {
+			missing = append(missing, name)
+		} else {
+			given = append(given, name)
+		}
+	}
+	if len(given) > 0 && len(missing) > 0 {
+		return fmt.Errorf("real servers: %s is set, but not %s; set all four, or none for the embedded ones",
+			strings.Join(given, ", "), strings.Join(missing, ", "))
+	}
+	if len(given) > 0 && o.APIKeys == "" {
+		return errors.New("real servers: set THROUGHLINE_API_KEYS (client=key,...); the development clients exist with the embedded servers only")
+	}
+	return nil
+}
+
+// Embedded tells whether Postgres and JetStream are started here.
+func (o *Options) Embedded() bool { return o.External.NATS == "" }
+
+func (o *Options) addr(port, instance int) string {
+	return net.JoinHostPort(o.Host, strconv.Itoa(port+instance))
+}
+
+// addrs lists the addresses of all instances.
+func (o *Options) addrs(port int) string {
+	list := make([]string, o.Instances)
+	for i := range list {
+		list[i] = o.addr(port, i)
+	}
+	return strings.Join(list, ",")
+}
+
+// FreePorts gives ports that are free now, with room for n instances of each service.
+func FreePorts(n int) (Ports, error) {
+	var p Ports
+	single := []*int{&p.Provider, &p.Carrier, &p.NATS, &p.Postgres}
+	several := []*int{&p.GatewayHTTP, &p.GatewayGRPC, &p.OrderGRPC, &p.OrderHTTP, &p.PaymentGRPC, &p.PaymentHTTP, &p.ShippingGRPC, &p.ShippingHTTP}
+	var held []net.Listener
+	defer func() {
+		for _, l := range held {
+			_ = l.Close()
+		}
+	}()
+	for _, at := range single {
+		if err := take(at, 1, &held); err != nil {
+			return p, err
+		}
+	}
+	for _, at := range several {
+		if err := take(at, n, &held); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// take finds n free ports in a row, and holds them until all are found.
+func take(base *int, n int, held *[]net.Listener) error {
+	const tries = 50
+	for range tries {
+		first, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return fmt.Errorf("looking for free ports: %w", err)
+		}
+		row := []net.Listener{first}
+		at := first.Addr().(*net.TCPAddr).Port
+		for i := 1; i < n; i++ {
+			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(at+i)))
+			if err != nil {
+				break
+			}
+			row = append(row, l)
+		}
+		*held = append(*held, row...)
+		if len(row) == n {
+			*base = at
+			return nil
+		}
+	}
+	return fmt.Errorf("looking for %d free ports in a row: none found", n)
+}

@@ -298,3 +298,6 @@ func (s Session) Probe(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Tracer is the tracer of the connection's spans; nil if there is none.
+func (c *Conn) Tracer() trace.Tracer { return c.tracer }

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/throughline/throughline/pkg/telemetry"
 )
@@ -54,12 +55,13 @@ func (c *Conn) startPublish(ctx context.Context, m *Message, msg *nats.Msg) trac
 	return span
 }
 
-// StartProcess starts the span of handling a message, as a child of the span that published it.
-func (c *Conn) StartProcess(ctx context.Context, m *Message) (context.Context, trace.Span) {
+// StartProcess starts the span of handling a message, as a child of the span that published it. Without a tracer, which is
+// nil then, the context only carries the message's trace on.
+func StartProcess(ctx context.Context, tracer trace.Tracer, m *Message) (context.Context, trace.Span) {
 	ctx = telemetry.Extract(ctx, m.Carrier())
-	if c.tracer == nil {
-		return ctx, trace.SpanFromContext(ctx)
+	if tracer == nil {
+		return ctx, noop.Span{}
 	}
-	return c.tracer.Start(ctx, "process "+m.Subject,
+	return tracer.Start(ctx, "process "+m.Subject,
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(m.Attributes(telemetry.OperationProcess)...))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/pkg/outbox"
 	"github.com/throughline/throughline/pkg/postgres"
+	"github.com/throughline/throughline/pkg/telemetry"
 )
 
 // intake is one transaction that takes commands in.
@@ -57,7 +58,9 @@ func (r *Runner) ApplyCommands(ctx context.Context, batch []messaging.Delivery) 
 		if seen[d.ID] {
 			continue
 		}
-		if err := in.take(d); err != nil {
+		processing, span := messaging.StartProcess(ctx, r.cfg.Tracer, &d.Message)
+		defer span.End()
+		if err := in.take(d, telemetry.Inject(processing)); err != nil {
 			return err
 		}
 		in.marks = append(in.marks, d.ID)
@@ -126,8 +129,8 @@ func (in *intake) read(ctx context.Context, batch []messaging.Delivery) (seen ma
 	return seen, nil
 }
 
-// take decides about one command.
-func (in *intake) take(d *messaging.Delivery) error {
+// take decides about one command. What follows from it belongs to the given trace.
+func (in *intake) take(d *messaging.Delivery, carrier telemetry.Carrier) error {
 	step, ok := in.runner.steps[d.StepName]
 	if !ok {
 		return fmt.Errorf("%w: %w: %q", inbox.ErrPermanent, ErrUnknownStep, d.StepName)
@@ -137,7 +140,7 @@ func (in *intake) take(d *messaging.Delivery) error {
 	}
 	k := key{d.AggregateID, d.StepName}
 	if known, ok := in.records[k]; ok {
-		return in.again(d, known)
+		return in.again(d, known, carrier)
 	}
 	for _, action := range step.Undoes {
 		in.bury(key{d.AggregateID, action})
@@ -145,7 +148,7 @@ func (in *intake) take(d *messaging.Delivery) error {
 	record := &Record{
 		OrderID: d.AggregateID, StepName: d.StepName, Kind: step.kind(), State: StatePending,
 		CommandID: d.ID, CommandType: d.Type, Payload: d.Payload, IdempotencyKey: d.IdempotencyKey, LastSeen: d.LastSeen,
-		Trace: d.Carrier(),
+		Trace: carrier,
 	}
 	in.records[k] = record
 	c := &claim{record: record, step: step, slot: in.runner.admit()}
@@ -161,7 +164,7 @@ func (in *intake) take(d *messaging.Delivery) error {
 }
 
 // again deals with a command for a step that is on record.
-func (in *intake) again(d *messaging.Delivery, known *Record) error {
+func (in *intake) again(d *messaging.Delivery, known *Record, carrier telemetry.Carrier) error {
 	outcome, reason, resultType, result := messaging.OutcomeDone, "", known.ResultType, known.Result
 	switch {
 	case known.LeaseOwner != "":
@@ -180,7 +183,7 @@ func (in *intake) again(d *messaging.Delivery, known *Record) error {
 	}
 	reply := in.runner.reply(d.AggregateID, d.StepName, d.IdempotencyKey, outcome, reason)
 	reply.Type, reply.Payload, reply.LastSeen = resultType, result, d.ID
-	reply.TraceParent, reply.TraceState = d.TraceParent, d.TraceState
+	reply.TraceParent, reply.TraceState = carrier.TraceParent, carrier.TraceState
 	ch.Row.Append(&ch.chain, reply)
 	return nil
 }

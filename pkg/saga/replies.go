@@ -64,7 +64,7 @@ func (e *Engine[T]) ApplyReplies(ctx context.Context, batch []messaging.Delivery
 }
 
 func (e *Engine[T]) applyReply(ctx context.Context, w *work[T], records map[uuid.UUID]*record, d *messaging.Delivery) error {
-	ctx, span := e.cfg.Conn.StartProcess(ctx, &d.Message)
+	ctx, span := messaging.StartProcess(ctx, e.cfg.Conn.Tracer(), &d.Message)
 	defer span.End()
 	r, ok := records[d.AggregateID]
 	if !ok {

@@ -120,7 +120,7 @@ func (s *Server) replayCancel(ctx context.Context, recordID uuid.UUID, req *orde
 	}
 	record, ok := found[recordID]
 	if !ok {
-		return nil, nil //nolint:nilnil // none is an answer here
+		return nil, nil // none is an answer here
 	}
 	first := new(orderv1.CancelOrderRequest)
 	if err := proto.Unmarshal(record.Request, first); err != nil {

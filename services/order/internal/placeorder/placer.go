@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 
@@ -29,6 +30,13 @@ const (
 	// placeTimeout bounds one transaction. It is not bound to a caller's context: one that goes away must not undo the
 	// orders of the others.
 	placeTimeout = 10 * time.Second
+	// laneLockTimeout is how long a lane waits for a lock, in milliseconds: longer than another instance's transaction takes. Who has
+	// to wait longer waits alone, and holds up nobody.
+	laneLockTimeout = 100
+	// patientPlaces bounds those who wait alone at one time, since each of them takes a connection. More are told to come back.
+	patientPlaces = 2
+	// patientTimeout is above the lock timeout of the database connection.
+	patientTimeout = 4 * time.Second
 	// maxRaces is how often a batch is tried again without the orders that somebody else placed meanwhile, before it is split.
 	maxRaces = 3
 )
@@ -48,6 +56,8 @@ type Placer struct {
 
 	waiting chan *entry
 	stopped chan struct{} // closed when nothing is taken any more
+	patient chan struct{} // holds a value for each entry that waits alone
+	alone   sync.WaitGroup
 }
 
 // entry is a placement that somebody waits for.
@@ -60,7 +70,7 @@ type entry struct {
 func NewPlacer(pool *pgxpool.Pool, engine *saga.Engine[*orderv1.PlaceOrder], log *slog.Logger) *Placer {
 	return &Placer{
 		pool: pool, engine: engine, log: log,
-		waiting: make(chan *entry, lanes*laneBatch), stopped: make(chan struct{}),
+		waiting: make(chan *entry, lanes*laneBatch), stopped: make(chan struct{}), patient: make(chan struct{}, patientPlaces),
 	}
 }
 
@@ -123,6 +133,7 @@ func (p *Placer) Run(stop, work context.Context) error {
 		})
 	}
 	running.Wait()
+	p.alone.Wait()
 	return nil
 }
 
@@ -174,28 +185,28 @@ func (p *Placer) settle(ctx context.Context, batch []*entry, answer func(*entry,
 	for range maxRaces {
 		rest, err := p.unknown(ctx, batch, answer)
 		if err != nil {
-			fail(batch, err, answer)
+			answerAll(batch, err, answer)
 			return
 		}
 		if batch = rest; len(batch) == 0 {
 			return
 		}
-		if err = p.commit(ctx, batch); err == nil {
-			fail(batch, nil, answer)
-			return
-		}
+		err = p.commit(ctx, batch, laneLockTimeout)
 		switch {
+		case err == nil:
+			answerAll(batch, nil, answer)
+			return
 		case errors.Is(err, pg.ErrCommitUnknown), pg.Classify(err) == pg.Unavailable, ctx.Err() != nil:
-			fail(batch, err, answer) // never run again: it may be committed
+			answerAll(batch, err, answer) // never run again: it may be committed
 			return
 		case pg.IsUniqueViolation(err), pg.Classify(err) == pg.Conflict:
 			continue // somebody else placed some of them meanwhile
 		case len(batch) > 1:
 		case pg.Classify(err) == pg.LockTimeout:
-			fail(batch, ErrInProgress, answer)
+			p.placeAlone(ctx, batch[0], answer)
 			return
 		default:
-			fail(batch, err, answer)
+			answerAll(batch, err, answer)
 			return
 		}
 		break
@@ -211,10 +222,34 @@ func (p *Placer) settle(ctx context.Context, batch []*entry, answer func(*entry,
 	p.settle(ctx, batch[half:], answer)
 }
 
-func fail(batch []*entry, err error, answer func(*entry, error)) {
+func answerAll(batch []*entry, err error, answer func(*entry, error)) {
 	for _, e := range batch {
 		answer(e, err)
 	}
+}
+
+// placeAlone places an order whose key another transaction is at work on, outside of the lane, and waits for a lock as long as the
+// connection does.
+func (p *Placer) placeAlone(ctx context.Context, e *entry, answer func(*entry, error)) {
+	select {
+	case p.patient <- struct{}{}:
+	default:
+		answer(e, ErrInProgress)
+		return
+	}
+	p.alone.Go(func() {
+		defer func() { <-p.patient }()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patientTimeout)
+		defer cancel()
+		err := p.commit(ctx, []*entry{e}, 0)
+		switch {
+		case pg.IsUniqueViolation(err):
+			err = ErrExists
+		case pg.Classify(err) == pg.LockTimeout:
+			err = ErrInProgress
+		}
+		answer(e, err)
+	})
 }
 
 // unknown answers those whose order exists and gives the others. It is a fast path: a transaction that fails costs far more than
@@ -239,13 +274,20 @@ func (p *Placer) unknown(ctx context.Context, batch []*entry, answer func(*entry
 	return rest, nil
 }
 
-// commit writes orders, sagas, messages and records in one transaction and one round trip.
-func (p *Placer) commit(ctx context.Context, batch []*entry) error {
+// setLockTimeout holds for its transaction.
+const setLockTimeout = `SELECT set_config('lock_timeout', $1, true)`
+
+// commit writes orders, sagas, messages and records in one transaction and one round trip. lockTimeout is in milliseconds; 0 is that of
+// the connection.
+func (p *Placer) commit(ctx context.Context, batch []*entry, lockTimeout int) error {
 	rows, births, records := make([]postgres.Row, len(batch)), make([]*saga.Birth, len(batch)), make([]idempotency.Record, len(batch))
 	for i, e := range batch {
 		rows[i], births[i], records[i] = e.Row, e.Birth, e.Record
 	}
 	var b pgx.Batch
+	if lockTimeout > 0 {
+		b.Queue(setLockTimeout, strconv.Itoa(lockTimeout))
+	}
 	postgres.QueueInsert(&b, rows)
 	if err := p.engine.QueueBirths(&b, births); err != nil {
 		return err

@@ -316,7 +316,10 @@ func TestTimersUnderLease(t *testing.T) {
 	run()
 	first()
 	f.pass(ids[1], 2*time.Hour)
-	if got := <-asked; got != ids[1] {
-		t.Errorf("asked about after the takeover: got %s, want %s", got, ids[1])
+	// The first may have been stopped before it wrote down what it had heard; then that is asked again.
+	for id := range asked {
+		if id == ids[1] {
+			break
+		}
 	}
 }

@@ -60,8 +60,8 @@ const providerKeyLifetime = 24 * time.Hour
 // Validate checks what no single setting can.
 func (c Config) Validate() error {
 	switch {
-	case c.ProviderTimeout >= c.StepLease:
-		return fmt.Errorf("%w: THROUGHLINE_PROVIDER_TIMEOUT of %s must be shorter than THROUGHLINE_STEP_LEASE of %s", ErrDisagree, c.ProviderTimeout, c.StepLease)
+	case 2*c.ProviderTimeout > callTime(c.StepLease):
+		return fmt.Errorf("%w: two requests of THROUGHLINE_PROVIDER_TIMEOUT, %s each, do not fit into an attempt, which has four fifths of THROUGHLINE_STEP_LEASE, %s", ErrDisagree, c.ProviderTimeout, c.StepLease)
 	case c.ProviderKeyLifetime > providerKeyLifetime:
 		return fmt.Errorf("%w: THROUGHLINE_PROVIDER_KEY_LIFETIME of %s is longer than the provider's own of %s", ErrDisagree, c.ProviderKeyLifetime, providerKeyLifetime)
 	case c.CustomerTime >= c.ProviderKeyLifetime:
@@ -69,3 +69,6 @@ func (c Config) Validate() error {
 	}
 	return nil
 }
+
+// callTime is what a lease leaves for calls. A write and the question that follows when it is not answered must fit in.
+func callTime(lease time.Duration) time.Duration { return lease - lease/5 }

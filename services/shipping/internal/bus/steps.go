@@ -31,7 +31,6 @@ const DefaultSettle = 2 * time.Second
 var (
 	errUnplanned  = errors.New("the shipment's status tells neither a yes nor a no")
 	errNotFound   = errors.New("the carrier does not find the shipment that it has created")
-	errInDoubt    = errors.New("a creation may still be on its way")
 	errNotAsAsked = errors.New("the carrier says yes, and the shipment shows no effect")
 )
 
@@ -217,7 +216,8 @@ func (s *Steps) dispatch(ctx context.Context, call *participant.Call) participan
 	}
 }
 
-// cancel leaves the order without a live shipment, whatever it finds. Its runner has put the tombstones and waited for calls in flight.
+// cancel leaves the order without a live shipment, whatever it finds. Its runner has put the tombstones and waited until a creation
+// in doubt must have arrived, so what is not found now is not there.
 func (s *Steps) cancel(ctx context.Context, call *participant.Call) participant.Outcome {
 	create, ok, err := call.Sibling(ctx, CreateShipment)
 	if err != nil {
@@ -234,10 +234,6 @@ func (s *Steps) cancel(ctx context.Context, call *participant.Call) participant.
 	}
 	if len(found) == 0 && create.Reference != "" {
 		return participant.Unknown{Err: errNotFound}
-	}
-	if left := create.UpdatedAt.Add(s.cfg.Settle).Sub(call.Now); len(found) == 0 && left > 0 {
-		// The last creation may still be on its way: look once more when it must have arrived.
-		return participant.Unknown{Err: errInDoubt, RetryAfter: left}
 	}
 	d := shipping.ForCancel(found)
 	for _, sh := range d.Cancel {

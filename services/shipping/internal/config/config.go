@@ -50,8 +50,11 @@ func or[T comparable](field *T, value T) {
 
 // Validate checks what no single setting can.
 func (c Config) Validate() error {
-	if c.CarrierTimeout >= c.StepLease {
-		return fmt.Errorf("%w: THROUGHLINE_CARRIER_TIMEOUT of %s must be shorter than THROUGHLINE_STEP_LEASE of %s", ErrDisagree, c.CarrierTimeout, c.StepLease)
+	if 2*c.CarrierTimeout > callTime(c.StepLease) {
+		return fmt.Errorf("%w: two requests of THROUGHLINE_CARRIER_TIMEOUT, %s each, do not fit into an attempt, which has four fifths of THROUGHLINE_STEP_LEASE, %s", ErrDisagree, c.CarrierTimeout, c.StepLease)
 	}
 	return nil
 }
+
+// callTime is what a lease leaves for calls. A write and the question that follows when it is not answered must fit in.
+func callTime(lease time.Duration) time.Duration { return lease - lease/5 }

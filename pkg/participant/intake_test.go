@@ -17,7 +17,12 @@ func TestCommandIsPerformedOnceAndAnswered(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	var calls counter
-	r := d.runner(calls.step(hold, held))
+	cfg, stores := d.config(), 0
+	cfg.Projector = hotel{fail: func([]Change) error {
+		stores++
+		return nil
+	}}
+	r := d.runnerWith(cfg, calls.step(hold, held))
 	cmd := command(uuid.New(), hold)
 	order := cmd.AggregateID
 
@@ -56,6 +61,9 @@ func TestCommandIsPerformedOnceAndAnswered(t *testing.T) {
 	}
 	if status, revision := d.status(order); status != "hold_room participant.Done" || revision != 2 {
 		t.Errorf("business row: got %q at revision %d, want it done at 2", status, revision)
+	}
+	if stores != 2 {
+		t.Errorf("transactions that stored the business row: got %d, want 2: what the intake knows of it is right", stores)
 	}
 	d.claim(r)
 	d.idle(r)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -400,6 +401,54 @@ func TestCommitAnswerLost(t *testing.T) {
 	// What the lost commit wrote is published by the sweep.
 	w.participants(allDone)
 	c.await("storefront", again.order.GetOrderId(), confirmed)
+}
+
+// An outage of the database is not pinned to the key.
+func TestDatabaseAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p, databaseURL := newProxy(t, w.url)
+	c := w.start(databaseURL)
+	c.must(c.create("storefront", "before", request()))
+	p.setDown(true)
+	for range 2 {
+		c.wantReason(c.create("storefront", "k", request()), grpcx.Unavailable)
+	}
+	p.setDown(false)
+	var placed reply
+	for placed = c.create("storefront", "k", request()); placed.err != nil; placed = c.create("storefront", "k", request()) {
+		c.wantReason(placed, grpcx.Unavailable) // the pool finds its broken connections one by one
+	}
+	if placed.replayed {
+		t.Error("got a replay, want the first order of the key")
+	}
+	if again := c.must(c.create("storefront", "k", request())); !again.replayed || again.body != placed.body {
+		t.Errorf("got body %s, replayed %v, want a replay of %s", again.body, again.replayed, placed.body)
+	}
+}
+
+// Clients that hang up at any moment, and ask again: one order each, and an answer at once.
+func TestClientHangsUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.start(w.url)
+	const clients = 40
+	var wg sync.WaitGroup
+	for i := range clients {
+		wg.Go(func() {
+			key := fmt.Sprint("k-", i)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*250*time.Microsecond)
+			defer cancel()
+			_, _ = c.api.CreateOrder(grpcx.Outgoing(ctx, grpcx.Entries{ClientID: "storefront", IdempotencyKey: key}), request())
+			if r := c.create("storefront", key, request()); r.err != nil {
+				t.Errorf("got error %v for %s, want an order", r.err, key)
+			}
+		})
+	}
+	wg.Wait()
+	if n := w.count(`SELECT count(*) FROM customer_order`); n != clients {
+		t.Errorf("got %d orders, want %d", n, clients)
+	}
 }
 
 // Orders are taken while the broker is away, and go on when it is back.

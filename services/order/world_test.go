@@ -314,6 +314,18 @@ type proxy struct {
 	lose  []byte        // the answer to the next message with this is lost, and its connection with it
 	lost  chan struct{} // closed when that has happened
 	conns map[net.Conn]struct{}
+	down  atomic.Bool // nobody is let in
+}
+
+// setDown ends all connections and lets nobody in, or lets them in again.
+func (p *proxy) setDown(down bool) {
+	p.down.Store(down)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		_ = c.Close()
+	}
+	clear(p.conns)
 }
 
 func newProxy(t *testing.T, databaseURL string) (*proxy, string) {
@@ -358,7 +370,10 @@ func (p *proxy) loseAnswerTo(text string) <-chan struct{} {
 
 func (p *proxy) serve(client net.Conn) {
 	server, err := net.Dial("tcp", p.target) //nolint:noctx // ends with its peer
-	if err != nil {
+	if err == nil && p.down.Load() {
+		_ = server.Close()
+	}
+	if err != nil || p.down.Load() {
 		_ = client.Close()
 		return
 	}

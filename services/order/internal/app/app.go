@@ -23,6 +23,9 @@ import (
 	"github.com/throughline/throughline/services/order/internal/postgres"
 )
 
+// tracerName names the tracer of orders.
+const tracerName = "github.com/throughline/throughline/services/order"
+
 // Spec is the order service.
 func Spec(cfg config.Config) service.Spec {
 	return service.Spec{
@@ -43,6 +46,7 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 	placer := placeorder.NewPlacer(rt.Pool, engine, rt.Logger)
 	api := grpcapi.New(grpcapi.Config{
 		Pool: rt.Pool, Engine: engine, Placer: placer, KeyLifetime: cfg.KeyLifetime, Logger: rt.Logger,
+		Tracer: rt.Telemetry.Tracer(tracerName),
 	})
 	reaper := idempotency.Reaper{Pool: rt.Pool, Owner: rt.Owner, Logger: rt.Logger}
 	return service.Parts{

@@ -56,7 +56,10 @@ func (s *Server) create(ctx context.Context, client, key string, req *orderv1.Cr
 	if err != nil {
 		return nil, err
 	}
-	err = s.cfg.Placer.Place(ctx, pl)
+	placing, span := s.cfg.Tracer.Start(ctx, "place order")
+	err = s.cfg.Placer.Place(placing, pl)
+	span.SetAttributes(telemetry.Duplicate.Bool(errors.Is(err, placeorder.ErrExists)))
+	span.End()
 	switch {
 	case err == nil:
 		s.log.InfoContext(ctx, "order placed", telemetry.LogOrderID, pl.Row.OrderID, telemetry.LogClientID, client,

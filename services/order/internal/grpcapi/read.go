@@ -46,7 +46,11 @@ func (s *Server) own(ctx context.Context, client, orderID string) (postgres.Row,
 	if err != nil || len(orderID) != 36 { // the library takes other forms, too
 		return postgres.Row{}, errNotFound
 	}
-	return postgres.Get(about(ctx, client, "", id), s.cfg.Pool, client, id)
+	row, err := postgres.Get(ctx, s.cfg.Pool, client, id)
+	if err == nil {
+		about(ctx, client, row.IdempotencyKey, id) // on the call's own span; what it leads to is the caller's to say
+	}
+	return row, err
 }
 
 // ListOrders answers with a page of the client's orders, newest first. Orders that are placed between two pages appear on neither.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
@@ -26,6 +27,8 @@ type Config struct {
 	// KeyLifetime is how long answers are kept.
 	KeyLifetime time.Duration
 	Logger      *slog.Logger
+	// Tracer makes the span of placing an order, which has the waiting for the shared transaction in it.
+	Tracer trace.Tracer
 }
 
 // Server is OrderService.

@@ -18,7 +18,7 @@ func ExampleStart() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 
 	s, err := natsserver.Start(natsserver.Config{StoreDir: dir})
 	if err != nil {

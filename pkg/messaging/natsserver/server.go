@@ -18,7 +18,7 @@ var (
 	ErrPortTaken = errors.New("port is taken")
 
 	// ErrNotReady says that the server did not accept connections in time.
-	ErrNotReady = errors.New("NATS server did not become ready") //nolint:staticcheck // a proper name
+	ErrNotReady = errors.New("NATS server did not become ready")
 )
 
 // DefaultSyncInterval is how often JetStream flushes to disk by default. Publishing is almost as fast as with the

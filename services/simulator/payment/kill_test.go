@@ -53,13 +53,13 @@ func TestKilledProcessLosesNothingAnswered(t *testing.T) {
 	}
 	s := &simulator{t: t, url: "http://" + address[1], stripe: newStripe("http://" + address[1])}
 
-	const workers, killAfter = 8, 200
+	const clients, killAfter = 8, 200
 	var (
 		mu       sync.Mutex
 		answered = map[string]string{} // order to intent
 		wg       sync.WaitGroup
 	)
-	for w := range workers {
+	for w := range clients {
 		wg.Go(func() {
 			for n := 0; ; n++ {
 				order := strconv.Itoa(w) + "-" + strconv.Itoa(n)
@@ -92,7 +92,7 @@ func TestKilledProcessLosesNothingAnswered(t *testing.T) {
 			t.Errorf("order %s: got intent %q, want %s", order, have[order], id)
 		}
 	}
-	if extra := len(have) - len(answered); extra > workers {
+	if extra := len(have) - len(answered); extra > clients {
 		t.Errorf("unanswered intents: got %d, want at most one per worker", extra)
 	}
 	t.Logf("%d answered, %d in the ledger", len(answered), len(have))

@@ -225,14 +225,14 @@ func TestTakeover(t *testing.T) {
 	doomed := w.start()
 	type taken struct {
 		*order
-		title, step, rule string
-		last              messaging.Message // the command that the crash meets
+		title, step, rule, operation, effect string
+		last                                 messaging.Message // the command that the crash meets
 	}
 	var cases []taken
 	for _, operation := range []string{"payment_intents.create", "payment_intents.confirm", "payment_intents.capture"} {
 		for _, effect := range []string{control.EffectBefore, control.EffectAfter} {
 			for _, dedup := range []bool{true, false} {
-				c := taken{order: w.order(t), title: operation + ", effect " + effect + " the crash", step: authorize}
+				c := taken{order: w.order(t), title: operation + ", effect " + effect + " the crash", step: authorize, operation: operation, effect: effect}
 				if !dedup {
 					c.title += ", keys not heeded"
 					c.fault(control.Fault{Operation: control.AnyOperation, Action: control.NoDedup})
@@ -270,6 +270,9 @@ func TestTakeover(t *testing.T) {
 				wantDone(t, c.capture())
 			}
 			c.wantMoney(money{charges: 1, captured: 2500})
+			if got := c.calls(c.operation); c.operation != "payment_intents.create" && c.effect == control.EffectBefore && got != 1 {
+				t.Errorf("calls of %s: got %d, want 1: whoever takes over asks first", c.operation, got)
+			}
 			if got := c.events(); len(got) != 2 {
 				t.Errorf("events: got %v, want one authorization and one capture", got)
 			}

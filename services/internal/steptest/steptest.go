@@ -148,7 +148,9 @@ func (in *Instance) Stop() {
 func (in *Instance) Kill() {
 	in.cut()
 	in.stop()
-	<-in.ended
+	if err := <-in.ended; err != nil {
+		in.world.T.Logf("a killed instance ended with: %v", err)
+	}
 	in.ended <- nil
 }
 

@@ -26,7 +26,7 @@ func TestConsumeHandsOverWhatIsThere(t *testing.T) {
 	entered, leave := make(chan int, 100), make(chan struct{})
 	k := consume(t, c, cfg, func(batch []messaging.Delivery) {
 		entered <- len(batch)
-		<-leave
+		hold(t, leave)
 	})
 	var sent []messaging.Message
 	send := func(n int) {
@@ -128,7 +128,7 @@ func TestStopHandsOverWhatIsFetched(t *testing.T) {
 	entered, leave := make(chan struct{}, n), make(chan struct{})
 	k := consume(t, c, cfg, func([]messaging.Delivery) {
 		entered <- struct{}{}
-		<-leave
+		hold(t, leave)
 	})
 	receive(t, "the first batch", entered)
 	consumer, err := c.JetStream().Consumer(within(t), cfg.Stream, cfg.Name)

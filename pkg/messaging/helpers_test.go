@@ -150,3 +150,11 @@ func (k *consumer) await(t testing.TB, id uuid.UUID) {
 	for !slices.ContainsFunc(receive(t, "message "+id.String(), k.batches), func(d messaging.Delivery) bool { return d.ID == id }) {
 	}
 }
+
+// hold keeps a handler until the test lets it go, or has failed.
+func hold(t testing.TB, leave <-chan struct{}) {
+	select {
+	case <-leave:
+	case <-t.Context().Done():
+	}
+}

@@ -121,3 +121,30 @@ func TestRowsOfAnEndedSessionAreKept(t *testing.T) {
 		t.Errorf("after another acknowledgement: got %d removed, %v and %d rows, want the row gone", n, err, rows())
 	}
 }
+
+func TestStopCutsHandOffsShortOnlyWhenTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRelay(nil, nil, Config{}) // it is stopped before it does anything
+		r.flying.Add(1)
+		stop, cancel := context.WithCancel(t.Context())
+		cancel()
+		work, cut := context.WithCancel(t.Context())
+		defer cut()
+		done := make(chan error, 1)
+		go func() { done <- r.Run(stop, work) }()
+		synctest.Wait()
+		if len(done) > 0 || r.ctx.Err() != nil {
+			t.Fatalf("got Run returned %t, hand-off cut short %t, want neither", len(done) > 0, r.ctx.Err() != nil)
+		}
+		cut()
+		synctest.Wait()
+		if len(done) > 0 || r.ctx.Err() == nil {
+			t.Fatalf("after the end of work: got Run returned %t, hand-off cut short %t, want only that", len(done) > 0, r.ctx.Err() != nil)
+		}
+		r.flying.Done()
+		if err := <-done; err != nil {
+			t.Errorf("got error %v, want none", err)
+		}
+	})
+}

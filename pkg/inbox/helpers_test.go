@@ -140,10 +140,15 @@ func publishCopy(tb testing.TB, conn *messaging.Conn, m messaging.Message) {
 // consume runs a processor until the end of the test.
 func consume(tb testing.TB, conn *messaging.Conn, p *inbox.Processor) {
 	tb.Helper()
+	consumeWith(tb, conn, p.Handle)
+}
+
+func consumeWith(tb testing.TB, conn *messaging.Conn, handle messaging.Handler) {
+	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		_ = conn.Consume(ctx, ctx, messaging.ConsumerConfig{Stream: commands.Name, Name: consumerName}, p.Handle)
+		_ = conn.Consume(ctx, ctx, messaging.ConsumerConfig{Stream: commands.Name, Name: consumerName}, handle)
 	})
 	tb.Cleanup(func() {
 		cancel()

@@ -44,6 +44,24 @@ func TestRepeatsDoNothing(t *testing.T) {
 	}
 }
 
+func TestBatchHoldsEachMessageOnce(t *testing.T) {
+	t.Parallel()
+	m, other := command(), command()
+	var got [][]uuid.UUID
+	p := &inbox.Processor{Consumer: consumerName, Apply: func(_ context.Context, batch []messaging.Delivery) error {
+		var ids []uuid.UUID
+		for _, d := range batch {
+			ids = append(ids, d.ID)
+		}
+		got = append(got, ids)
+		return nil
+	}}
+	p.Handle(t.Context(), deliveries(m, m, other, m))
+	if len(got) != 1 || !slices.Equal(got[0], []uuid.UUID{m.ID, other.ID}) {
+		t.Errorf("got %v, want one batch of %s and %s", got, m.ID, other.ID)
+	}
+}
+
 // A repeat within a batch is given back when its first copy failed, not acknowledged with the failure.
 func TestRepeatSharesTheFateOfTheFirst(t *testing.T) {
 	t.Parallel()
@@ -51,15 +69,30 @@ func TestRepeatSharesTheFateOfTheFirst(t *testing.T) {
 	m := command()
 	publish(t, conn, m)
 	publishCopy(t, conn, m)
-	var calls atomic.Int64
-	check := func(messaging.Delivery) error {
-		if calls.Add(1) == 1 {
+	var calls int
+	p := &inbox.Processor{Pool: pool, Consumer: consumerName, Apply: apply(pool, func(messaging.Delivery) error {
+		if calls++; calls == 1 {
 			return errors.New("not yet")
 		}
 		return nil
+	})}
+	var both []messaging.Delivery // until there are two
+	failed := make(chan struct{})
+	consumeWith(t, conn, func(ctx context.Context, batch []messaging.Delivery) {
+		if both = append(both, batch...); len(both) < 2 {
+			return
+		}
+		p.Handle(ctx, both)
+		if calls == 1 {
+			close(failed)
+		}
+		both = nil
+	})
+	select {
+	case <-failed:
+	case <-time.After(patience):
+		t.Fatal("the first attempt did not fail")
 	}
-	consume(t, conn, &inbox.Processor{Pool: pool, Consumer: consumerName, Apply: apply(pool, check)})
-	eventually(t, "the first has failed", func() bool { return calls.Load() > 0 })
 	if got := waiting(t, conn); got != 2 {
 		t.Errorf("got %d messages with the broker after a failure, want both copies", got)
 	}
@@ -67,9 +100,7 @@ func TestRepeatSharesTheFateOfTheFirst(t *testing.T) {
 	if got := count(t, pool, `SELECT count(*) FROM effect`); got != 1 {
 		t.Errorf("got %d effects, want 1", got)
 	}
-	if got := count(t, pool, `SELECT count(*) FROM inbox_failure`); got != 0 {
-		t.Errorf("got %d failures on record after the success, want none", got)
-	}
+	eventually(t, "the failure is forgotten", func() bool { return count(t, pool, `SELECT count(*) FROM inbox_failure`) == 0 })
 }
 
 // Both have read that the message is new before either writes.
@@ -99,37 +130,50 @@ func TestTwoConsumersAtTheSameMoment(t *testing.T) {
 	}
 }
 
-// Whatever the order in which groups of messages arrive, their rows are locked in one order.
+// Whatever the order in which groups of messages arrive, their rows are locked in one order. Both writers here are kept in
+// the middle until each has locked what comes before it in its own order.
 func TestAdversarialOrdersDoNotDeadlock(t *testing.T) {
 	t.Parallel()
-	dbURL := newURL(t)
-	pool := pgtest.Open(t, dbURL)
-	const rounds, size = 30, 40
-	for range rounds {
-		ids := make([]uuid.UUID, size)
-		for i := range ids {
-			ids[i] = uuid.New()
+	pool := pgtest.Open(t, newURL(t))
+	ids := make([]uuid.UUID, 41)
+	for i := range ids {
+		ids[i] = uuid.Must(uuid.NewV7())
+	}
+	middle, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer middle.Rollback(t.Context()) //nolint:errcheck // rolled back below
+	if _, err := inbox.Mark(t.Context(), middle, consumerName, ids[20]); err != nil {
+		t.Fatal(err)
+	}
+	reversed := slices.Clone(ids)
+	slices.Reverse(reversed)
+	results := make(chan error, 2)
+	for _, order := range [][]uuid.UUID{ids, reversed} {
+		go func() {
+			var b pgx.Batch
+			inbox.QueueMarks(&b, consumerName, order)
+			results <- postgres.SendAtomic(t.Context(), pool, &b)
+		}()
+	}
+	eventually(t, "both wait", func() bool {
+		return count(t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 2
+	})
+	if err := middle.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	committed := 0
+	for range 2 {
+		switch err := <-results; {
+		case err == nil:
+			committed++
+		case !postgres.IsUniqueViolation(err, inbox.Constraint):
+			t.Errorf("got error %v, want a violation of %s", err, inbox.Constraint)
 		}
-		reversed := slices.Clone(ids)
-		slices.Reverse(reversed)
-		var writing sync.WaitGroup
-		var committed atomic.Int64
-		for _, order := range [][]uuid.UUID{ids, reversed} {
-			writing.Go(func() {
-				var b pgx.Batch
-				inbox.QueueMarks(&b, consumerName, order)
-				switch err := postgres.SendAtomic(t.Context(), pool, &b); {
-				case err == nil:
-					committed.Add(1)
-				case !postgres.IsUniqueViolation(err, inbox.Constraint):
-					t.Errorf("got error %v, want a violation of %s", err, inbox.Constraint)
-				}
-			})
-		}
-		writing.Wait()
-		if committed.Load() != 1 {
-			t.Fatalf("got %d of two committed, want one", committed.Load())
-		}
+	}
+	if committed != 1 {
+		t.Errorf("got %d of two committed, want one", committed)
 	}
 }
 
@@ -228,18 +272,16 @@ func TestDeliveriesAreNotAttempts(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Open(t, newURL(t))
 	p := &inbox.Processor{
-		Pool: pool, Consumer: consumerName, MaxAttempts: 2, MinAge: time.Nanosecond,
+		Pool: pool, Consumer: consumerName, MaxAttempts: 3, MinAge: time.Nanosecond,
 		Apply: apply(pool, func(messaging.Delivery) error { return errors.New("not now") }),
 	}
 	d := messaging.NewDelivery(command(), 1000)
 	d.StoredAt = time.Now().Add(-time.Hour)
-	p.Handle(t.Context(), []messaging.Delivery{d})
-	if got := count(t, pool, `SELECT count(*) FROM dead_letter`); got != 0 {
-		t.Error("got a dead letter at the first failure")
-	}
-	p.Handle(t.Context(), []messaging.Delivery{d})
-	if got := count(t, pool, `SELECT count(*) FROM dead_letter`); got != 1 {
-		t.Errorf("got %d dead letters at the second failure, want 1", got)
+	for failure, want := range []int{0, 0, 1} {
+		p.Handle(t.Context(), []messaging.Delivery{d})
+		if got := count(t, pool, `SELECT count(*) FROM dead_letter`); got != want {
+			t.Errorf("got %d dead letters after failure %d, want %d", got, failure+1, want)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/throughline/throughline/pkg/keys"
@@ -48,11 +49,21 @@ type Asker interface {
 // DefaultAskTimeout is how long a participant may take to answer. It looks up one row.
 const DefaultAskTimeout = 3 * time.Second
 
+// Relay publishes what was written to the outbox. *[outbox.Relay] is one.
+type Relay interface {
+	// HandOff takes chains whose transaction has committed, and returns at once.
+	HandOff(chains []outbox.Chain)
+}
+
 // Config makes an [Engine].
 type Config[T proto.Message] struct {
-	Pool      *pgxpool.Pool
+	// Pool is the database that sagas are kept in. It is not needed beside a Store.
+	Pool *pgxpool.Pool
+	// Store takes the place of the database, in a simulation; nil means the one on Pool.
+	Store Store
+	// Conn gives the tracer of spans for the replies that are dealt with; nil makes none.
 	Conn      *messaging.Conn
-	Relay     *outbox.Relay
+	Relay     Relay
 	Projector Projector[T]
 	Asker     Asker
 	// AskTimeout bounds one question; 0 means DefaultAskTimeout.
@@ -71,6 +82,8 @@ type Engine[T proto.Message] struct {
 	cfg Config[T]
 	// definitions are the plans known here, by name and version.
 	definitions map[planKey]*Definition[T]
+	store       Store
+	tracer      trace.Tracer
 	log         *slog.Logger
 }
 
@@ -81,7 +94,13 @@ type planKey struct {
 
 // NewEngine makes an engine for the given plans.
 func NewEngine[T proto.Message](cfg Config[T], definitions ...*Definition[T]) *Engine[T] {
-	e := &Engine[T]{cfg: cfg, definitions: make(map[planKey]*Definition[T]), log: cfg.Logger}
+	e := &Engine[T]{cfg: cfg, definitions: make(map[planKey]*Definition[T]), store: cfg.Store, log: cfg.Logger}
+	if e.store == nil {
+		e.store = database{cfg.Pool, cfg.Consumer}
+	}
+	if cfg.Conn != nil {
+		e.tracer = cfg.Conn.Tracer()
+	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
@@ -105,9 +124,9 @@ func (e *Engine[T]) definition(in *Instance) (*Definition[T], error) {
 
 // Birth is a saga that is about to begin.
 type Birth struct {
-	record  *record
+	record  *Record
 	chain   outbox.Chain
-	history history
+	history History
 }
 
 // ID is the saga's id.
@@ -126,30 +145,40 @@ func (e *Engine[T]) Begin(ctx context.Context, d *Definition[T], id uuid.UUID, k
 	if err != nil {
 		return nil, fmt.Errorf("beginning saga %s: %w", id, err)
 	}
-	r := &record{Instance: after, data: encoded, aggregate: outbox.Aggregate{ID: id}, trace: telemetry.Inject(ctx)}
+	r := &Record{Instance: after, Data: encoded, Aggregate: outbox.Aggregate{ID: id}, Trace: telemetry.Inject(ctx)}
 	r.Armed, r.Revision = r.due(), 1
-	chain := r.aggregate.Begin(uuid.Nil)
-	if err := e.fill(&chain, r, Change[T]{Before: before, After: after, Data: data, At: now}, effects, r.trace); err != nil {
+	chain := r.Aggregate.Begin(uuid.Nil)
+	if err := e.fill(&chain, r, Change[T]{Before: before, After: after, Data: data, At: now}, effects, r.Trace); err != nil {
 		return nil, err
 	}
-	return &Birth{record: r, chain: chain, history: history{id, 1, effects.Transitions}}, nil
+	return &Birth{record: r, chain: chain, history: History{id, 1, effects.Transitions}}, nil
 }
 
-// QueueBirths adds the rows of sagas that begin to a batch, which runs as one transaction: the sagas, their first
+// QueueBirths adds the rows of sagas that begin to a batch, which runs as one transaction on Postgres: the sagas, their first
 // messages, and a timer each. A saga whose id exists already makes it fail with a violation of saga_instance_pkey. Call
 // [Engine.Born] after the commit.
 func (e *Engine[T]) QueueBirths(b *pgx.Batch, births []*Birth) error {
-	records, histories, timers := make([]*record, len(births)), make([]history, len(births)), make([]timer, len(births))
-	for i, birth := range births {
-		records[i], histories[i] = birth.record, birth.history
-		timers[i] = timer{birth.record.Armed, birth.record.ID}
+	return database{e.cfg.Pool, e.cfg.Consumer}.queue(b, unitOf(births))
+}
+
+// Start writes sagas that begin in a transaction of their own, and hands their first messages over to the relay.
+func (e *Engine[T]) Start(ctx context.Context, births ...*Birth) error {
+	u := unitOf(births)
+	if err := e.store.Commit(ctx, u); err != nil {
+		return fmt.Errorf("beginning sagas: %w", err)
 	}
-	if err := queueInsert(b, records); err != nil {
-		return err
+	e.cfg.Relay.HandOff(u.Chains)
+	return nil
+}
+
+func unitOf(births []*Birth) *Unit {
+	u := &Unit{Chains: chains(births)}
+	for _, b := range births {
+		u.Births = append(u.Births, b.record)
+		u.Histories = append(u.Histories, b.history)
+		u.Set = append(u.Set, Timer{b.record.Armed, b.record.ID})
 	}
-	queueTransitions(b, histories)
-	queueTimers(b, insertTimers, timers)
-	return outbox.Queue(b, chains(births))
+	return u
 }
 
 // Born hands the first messages of the sagas over to the relay.
@@ -164,7 +193,7 @@ func chains(births []*Birth) []outbox.Chain {
 }
 
 // fill appends what a change means to a chain: its events, then its commands.
-func (e *Engine[T]) fill(chain *outbox.Chain, r *record, change Change[T], effects Effects, trace telemetry.Carrier) error {
+func (e *Engine[T]) fill(chain *outbox.Chain, r *Record, change Change[T], effects Effects, trace telemetry.Carrier) error {
 	events, err := e.cfg.Projector.Events(change)
 	if err != nil {
 		return fmt.Errorf("making the events of saga %s: %w", r.ID, err)
@@ -173,14 +202,14 @@ func (e *Engine[T]) fill(chain *outbox.Chain, r *record, change Change[T], effec
 		m.Kind = messaging.Event
 		m.IdempotencyKey = r.IdempotencyKey
 		m.TraceParent, m.TraceState = trace.TraceParent, trace.TraceState
-		r.aggregate.Append(chain, m)
+		r.Aggregate.Append(chain, m)
 	}
 	for _, cmd := range effects.Send {
 		payload, err := marshal(cmd.Payload)
 		if err != nil {
 			return fmt.Errorf("encoding command %s of saga %s: %w", cmd.Step, r.ID, err)
 		}
-		r.aggregate.Append(chain, messaging.Message{
+		r.Aggregate.Append(chain, messaging.Message{
 			Kind:           messaging.Command,
 			Subject:        messaging.CommandPrefix + cmd.Participant + "." + cmd.Step,
 			Type:           string(cmd.Payload.ProtoReflect().Descriptor().FullName()),
@@ -197,132 +226,26 @@ func (e *Engine[T]) fill(chain *outbox.Chain, r *record, change Change[T], effec
 	return nil
 }
 
-// work is one transaction's changes to sagas, folded by saga.
-type work[T proto.Message] struct {
-	engine *Engine[T]
-	now    time.Time
-	sagas  map[uuid.UUID]*item[T]
-	fired  []timer // timers that led to this work, and fall away with it
-}
-
-// item is what one transaction does to one saga.
-type item[T proto.Message] struct {
-	record      *record
-	definition  *Definition[T]
-	data        T
-	before      Instance
-	chain       outbox.Chain
-	began       bool      // the chain was begun
-	last        uuid.UUID // the last row of the last chain before this one
-	changed     bool
-	transitions []Transition
-	armed       []timer
-}
-
-func (w *work[T]) item(r *record) (*item[T], error) {
-	if it, ok := w.sagas[r.ID]; ok {
-		return it, nil
-	}
-	d, err := w.engine.definition(&r.Instance)
-	if err != nil {
-		return nil, err
-	}
-	var zero T
-	data := zero.ProtoReflect().New().Interface().(T)
-	if err := proto.Unmarshal(r.data, data); err != nil {
-		return nil, fmt.Errorf("decoding the data of saga %s: %w", r.ID, err)
-	}
-	it := &item[T]{record: r, definition: d, data: data, before: r.Instance.clone()}
-	w.sagas[r.ID] = it
-	return it, nil
-}
-
-// advance applies an input to a saga, and appends what follows to its chain.
-func (w *work[T]) advance(it *item[T], input Input, lastSeen uuid.UUID, trace telemetry.Carrier) error {
-	r := it.record
-	before := r.Instance
-	after, effects, err := it.definition.Advance(before, it.data, input, w.now)
-	if err != nil {
-		return err
-	}
-	if !it.began {
-		it.last = r.aggregate.LastMessageID
-		it.chain, it.began = r.aggregate.Begin(lastSeen), true
-	}
-	// Of several replies in one transaction, any may be the proof.
-	it.chain.Proven = it.chain.Proven || it.last == lastSeen
-	if trace.TraceParent == "" {
-		trace = r.trace // timers and operators continue the saga's own trace
-	}
-	r.Instance = after
-	it.transitions = append(it.transitions, effects.Transitions...)
-	it.changed = true
-	w.arm(it, before.due())
-	return w.engine.fill(&it.chain, r, Change[T]{Before: before, After: after, Data: it.data, At: w.now}, effects, trace)
-}
-
-// arm sets a timer for a saga unless one is set that fires soon enough. was is when the saga was due before: while it was
-// not due at all its timer may have been taken for idle and be falling away at this moment, and does not count.
-func (w *work[T]) arm(it *item[T], was time.Time) {
-	r := it.record
-	due := r.due()
-	switch {
-	case due.IsZero():
-		return
-	case was.IsZero() && due.Equal(r.Armed):
-		due = due.Add(time.Microsecond) // a key of its own
-	case was.IsZero(), r.Armed.IsZero(), due.Before(r.Armed), !r.Armed.After(w.now):
-	default:
-		return
-	}
-	r.Armed = due
-	it.armed = append(it.armed, timer{due, r.ID})
-}
-
-// queue adds everything that the work changes to a batch, and gives the chains to hand off after the commit.
-func (w *work[T]) queue(b *pgx.Batch) ([]outbox.Chain, error) {
-	items := make([]*item[T], 0, len(w.sagas))
-	for _, it := range w.sagas {
-		if it.changed {
-			items = append(items, it)
-		}
-	}
-	sortItems(items)
-	var (
-		changes   = make([]Change[T], len(items))
-		records   = make([]*record, len(items))
-		histories = make([]history, len(items))
-		chains    = make([]outbox.Chain, len(items))
-		timers    []timer
-	)
-	for i, it := range items {
-		changes[i] = Change[T]{Before: it.before, After: it.record.Instance, Data: it.data, At: w.now}
-		records[i] = it.record
-		histories[i] = history{it.record.ID, it.record.Revision + 1, it.transitions}
-		chains[i] = it.chain
-		timers = append(timers, it.armed...)
-	}
-	if len(items) > 0 {
-		if err := w.engine.cfg.Projector.Queue(b, changes); err != nil {
-			return nil, fmt.Errorf("projecting sagas: %w", err)
-		}
-		if err := queueUpdate(b, records); err != nil {
-			return nil, err
-		}
-		queueTransitions(b, histories)
-		queueTimers(b, deleteTimers, w.fired)
-		queueTimers(b, insertTimers, timers)
-	}
-	return chains, outbox.Queue(b, chains)
-}
-
 // Get gives the state of a saga. The error wraps [ErrNotFound] if there is none.
 func (e *Engine[T]) Get(ctx context.Context, id uuid.UUID) (Instance, error) {
-	r, _, err := load(ctx, e.cfg.Pool, id)
+	r, _, err := e.load(ctx, id)
 	if err != nil {
 		return Instance{}, err
 	}
 	return r.Instance, nil
+}
+
+// load reads one saga.
+func (e *Engine[T]) load(ctx context.Context, id uuid.UUID) (*Record, time.Time, error) {
+	l, err := e.store.Load(ctx, []uuid.UUID{id}, nil)
+	if err != nil {
+		return nil, l.Now, fmt.Errorf("reading saga %s: %w", id, err)
+	}
+	r, ok := l.Sagas[id]
+	if !ok {
+		return nil, l.Now, fmt.Errorf("%w: %s", ErrNotFound, id)
+	}
+	return r, l.Now, nil
 }
 
 // Cancel turns a saga back at its client's request. extra adds statements to the transaction that does so, such as
@@ -341,7 +264,7 @@ func (e *Engine[T]) Cancel(ctx context.Context, id uuid.UUID, extra func(*pgx.Ba
 }
 
 func (e *Engine[T]) cancelOnce(ctx context.Context, id uuid.UUID, extra func(*pgx.Batch, Instance) error) (Instance, error) {
-	r, now, err := load(ctx, e.cfg.Pool, id)
+	r, now, err := e.load(ctx, id)
 	if err != nil {
 		return Instance{}, err
 	}
@@ -354,20 +277,14 @@ func (e *Engine[T]) cancelOnce(ctx context.Context, id uuid.UUID, extra func(*pg
 	if err := w.advance(it, CancelRequested{}, uuid.Nil, telemetry.Inject(ctx)); err != nil {
 		return r.Instance, fmt.Errorf("cancelling saga %s: %w", id, err)
 	}
-	var b pgx.Batch
-	chains, err := w.queue(&b)
-	if err != nil {
-		return Instance{}, err
-	}
+	u := w.unit()
 	if extra != nil {
-		if err := extra(&b, it.record.Instance); err != nil {
-			return Instance{}, err
-		}
+		u.After = func(b *pgx.Batch) error { return extra(b, it.record.Instance) }
 	}
-	if err := postgres.SendAtomic(ctx, e.cfg.Pool, &b); err != nil {
+	if err := e.store.Commit(ctx, u); err != nil {
 		return Instance{}, fmt.Errorf("cancelling saga %s: %w", id, err)
 	}
-	e.cfg.Relay.HandOff(chains)
+	e.cfg.Relay.HandOff(u.Chains)
 	return it.record.Instance, nil
 }
 

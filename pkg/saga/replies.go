@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
 
@@ -26,45 +25,38 @@ func (e *Engine[T]) ApplyReplies(ctx context.Context, batch []messaging.Delivery
 		ids[i] = d.ID
 		sagaIDs = append(sagaIDs, d.AggregateID)
 	}
-	seen, records := make(map[uuid.UUID]bool), make(map[uuid.UUID]*record)
-	w := &work[T]{engine: e, sagas: make(map[uuid.UUID]*item[T])}
-	var read pgx.Batch
-	inbox.QueueSeen(&read, e.cfg.Consumer, ids, seen)
-	queueLoad(&read, distinct(sagaIDs), records, &w.now)
-	if err := e.cfg.Pool.SendBatch(ctx, &read).Close(); err != nil {
+	l, err := e.store.Load(ctx, distinct(sagaIDs), ids)
+	if err != nil {
 		return fmt.Errorf("reading sagas for replies: %w", err)
 	}
+	w := &work[T]{engine: e, now: l.Now, sagas: make(map[uuid.UUID]*item[T])}
 
 	var marks []uuid.UUID
 	for i := range batch {
 		d := &batch[i]
-		if seen[d.ID] {
+		if l.Seen[d.ID] {
 			continue
 		}
-		if err := e.applyReply(ctx, w, records, d); err != nil {
+		if err := e.applyReply(ctx, w, l.Sagas, d); err != nil {
 			return err
 		}
-		seen[d.ID] = true // a copy in the same batch
+		l.Seen[d.ID] = true // a copy in the same batch
 		marks = append(marks, d.ID)
 	}
 	if len(marks) == 0 {
 		return nil
 	}
-	var write pgx.Batch
-	chains, err := w.queue(&write)
-	if err != nil {
-		return err
-	}
-	inbox.QueueMarks(&write, e.cfg.Consumer, marks)
-	if err := postgres.SendAtomic(ctx, e.cfg.Pool, &write); err != nil {
+	u := w.unit()
+	u.Marks = marks
+	if err := e.store.Commit(ctx, u); err != nil {
 		return fmt.Errorf("advancing sagas: %w", err)
 	}
-	e.cfg.Relay.HandOff(chains)
+	e.cfg.Relay.HandOff(u.Chains)
 	return nil
 }
 
-func (e *Engine[T]) applyReply(ctx context.Context, w *work[T], records map[uuid.UUID]*record, d *messaging.Delivery) error {
-	ctx, span := messaging.StartProcess(ctx, e.cfg.Conn.Tracer(), &d.Message)
+func (e *Engine[T]) applyReply(ctx context.Context, w *work[T], records map[uuid.UUID]*Record, d *messaging.Delivery) error {
+	ctx, span := messaging.StartProcess(ctx, e.tracer, &d.Message)
 	defer span.End()
 	r, ok := records[d.AggregateID]
 	if !ok {
@@ -120,7 +112,7 @@ func (e *Engine[T]) RunTimers(ctx context.Context) error {
 	lease.Logger = e.log
 	err := lease.Run(ctx, func(ctx context.Context, _ int64) error {
 		for ctx.Err() == nil {
-			n, err := e.fireTimers(ctx)
+			n, err := e.FireTimers(ctx)
 			if err != nil && ctx.Err() == nil {
 				e.log.Warn("timers failed, trying again", telemetry.LogError, err)
 			}

@@ -2,258 +2,77 @@ package saga
 
 import (
 	"context"
-	"embed"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/throughline/throughline/pkg/outbox"
-	"github.com/throughline/throughline/pkg/postgres"
 	"github.com/throughline/throughline/pkg/telemetry"
 )
 
-//go:embed migrations/*.sql
-var migrations embed.FS
-
-// Migrations creates the tables of this package.
-func Migrations() postgres.Migrations {
-	return postgres.Migrations{Name: "saga", FS: migrations, Dir: "migrations"}
+// Store keeps the sagas of an [Engine], with the timers, the inbox and the outbox beside them. The engine decides and the store
+// remembers: what is promised of sagas rests on what is said here. There is one on Postgres, which is what an engine has unless
+// it is given another, and one in memory for simulations (package sagatest, which also has the suite that both pass).
+type Store interface {
+	// Load gives those of the sagas that exist, which of the messages were dealt with before, and the store's time. What it
+	// gives is a guess by the time it is used: only Commit is the truth.
+	Load(ctx context.Context, sagas, messages []uuid.UUID) (Loaded, error)
+	// Commit writes a unit of work, all of it or nothing, and takes the proof from chains that must be left to the sweep. For its
+	// errors see [postgres.SendAtomic]; it fails with the class [postgres.Conflict] if a saga has another revision than it
+	// was read with, and with a unique violation if a saga that begins exists, or a message was dealt with before.
+	Commit(ctx context.Context, unit *Unit) error
+	// Due gives timers that are due, the earliest first, at most limit.
+	Due(ctx context.Context, limit int) ([]Timer, error)
 }
 
-// record is a saga with what its row holds beside the state.
-type record struct {
+// Loaded is what a [Store] knows of some sagas and messages.
+type Loaded struct {
+	Sagas map[uuid.UUID]*Record
+	// Seen holds the messages that were dealt with before.
+	Seen map[uuid.UUID]bool
+	Now  time.Time
+}
+
+// Unit is what one transaction writes.
+type Unit struct {
+	// Births are sagas that begin, at revision 1.
+	Births []*Record
+	// Updates are sagas that change. Each has the revision that it was read with, and is stored with the next.
+	Updates []*Record
+	// Histories are the transitions that led there.
+	Histories []History
+	// Fired are timers that fall away; Set are new ones. A timer that is there already is left as it is.
+	Fired, Set []Timer
+	// Chains go to the outbox.
+	Chains []outbox.Chain
+	// Marks are messages that this unit deals with.
+	Marks []uuid.UUID
+	// Before and After add the owner's own statements, which run before and after those of this package. A store that is not on
+	// Postgres leaves them out.
+	Before, After func(*pgx.Batch) error
+}
+
+// Record is a saga with what its row holds beside the state.
+type Record struct {
 	Instance
-	data      []byte
-	aggregate outbox.Aggregate
-	trace     telemetry.Carrier
-	createdAt time.Time
-	updatedAt time.Time
+	// Data is the saga's data, as it was encoded when it began.
+	Data      []byte
+	Aggregate outbox.Aggregate
+	// Trace is the trace that the saga began in.
+	Trace                telemetry.Carrier
+	CreatedAt, UpdatedAt time.Time
 }
 
-// stored is the JSON form of what has no column of its own.
-type stored struct {
-	Steps []StepState          `json:"steps"`
-	Seen  map[string]uuid.UUID `json:"seen,omitempty"`
-	Armed time.Time            `json:"armed,omitzero"`
+// History is the transitions of one saga at one revision.
+type History struct {
+	SagaID      uuid.UUID
+	Revision    int64
+	Transitions []Transition
 }
 
-func (r *record) state() (string, error) {
-	b, err := json.Marshal(stored{Steps: r.Steps, Seen: r.Seen, Armed: r.Armed})
-	if err != nil {
-		return "", fmt.Errorf("encoding the state of saga %s: %w", r.ID, err)
-	}
-	return string(b), nil
-}
-
-const insertInstances = `
-INSERT INTO saga_instance (saga_id, name, definition_version, definition_hash, idempotency_key, status, state, data,
-                           event_seq, last_message_id, traceparent, tracestate)
-SELECT saga_id, name, definition_version, definition_hash, idempotency_key, status, state::jsonb, data,
-       event_seq, last_message_id, traceparent, tracestate
-  FROM unnest($1::uuid[], $2::text[], $3::integer[], $4::bytea[], $5::text[], $6::text[], $7::text[], $8::bytea[], $9::bigint[],
-              $10::uuid[], $11::text[], $12::text[])
-    AS r (saga_id, name, definition_version, definition_hash, idempotency_key, status, state, data,
-          event_seq, last_message_id, traceparent, tracestate)
- ORDER BY saga_id`
-
-// updateInstances is the compare-and-set: rows are locked in the order of their ids, and if one has another revision than
-// was read, everything is undone.
-const updateInstances = `
-WITH wanted AS (
-    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::uuid[])
-        AS w (saga_id, revision, status, attention, reason, state, event_seq, last_message_id)
-), locked AS MATERIALIZED (
-    SELECT s.saga_id
-      FROM saga_instance s JOIN wanted w ON w.saga_id = s.saga_id AND w.revision = s.revision
-     ORDER BY s.saga_id
-       FOR UPDATE OF s
-), moved AS (
-    UPDATE saga_instance s
-       SET status = w.status, attention = w.attention, reason = w.reason, state = w.state::jsonb, event_seq = w.event_seq,
-           last_message_id = w.last_message_id, revision = w.revision + 1, updated_at = now()
-      FROM wanted w JOIN locked l ON l.saga_id = w.saga_id
-     WHERE s.saga_id = w.saga_id AND s.revision = w.revision
-    RETURNING s.saga_id
-)
-SELECT throughline_require((SELECT count(*) FROM moved), $9, 'saga_instance')`
-
-const selectInstances = `
-SELECT saga_id, name, definition_version, definition_hash, idempotency_key, status, attention, reason, state, data, event_seq,
-       last_message_id, revision, traceparent, tracestate, created_at, updated_at, now()
-  FROM saga_instance
- WHERE saga_id = ANY ($1::uuid[])`
-
-const insertTransitions = `
-INSERT INTO saga_transition (saga_no, revision, position, step, from_state, to_state, cause, cause_id, attempt)
-SELECT s.saga_no, t.revision, t.position, t.step, t.from_state, t.to_state, t.cause, t.cause_id, t.attempt
-  FROM unnest($1::uuid[], $2::bigint[], $3::smallint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::integer[])
-    AS t (saga_id, revision, position, step, from_state, to_state, cause, cause_id, attempt)
-  JOIN saga_instance s ON s.saga_id = t.saga_id`
-
-const insertTimers = `
-INSERT INTO saga_timer (due_at, saga_id)
-SELECT due_at, saga_id FROM unnest($1::timestamptz[], $2::uuid[]) AS t (due_at, saga_id)
-ON CONFLICT DO NOTHING`
-
-const deleteTimers = `
-DELETE FROM saga_timer t
- USING unnest($1::timestamptz[], $2::uuid[]) AS d (due_at, saga_id)
- WHERE t.due_at = d.due_at AND t.saga_id = d.saga_id`
-
-// queueLoad adds the reading of sagas to a batch.
-func queueLoad(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*record, now *time.Time) {
-	b.Queue(selectInstances, ids).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			r, err := scanRecord(rows, now)
-			if err != nil {
-				return err
-			}
-			into[r.ID] = r
-		}
-		return rows.Err()
-	})
-}
-
-func scanRecord(rows pgx.Rows, now *time.Time) (*record, error) {
-	var (
-		r     record
-		state []byte
-		last  *uuid.UUID
-	)
-	err := rows.Scan(&r.ID, &r.Definition, &r.Version, &r.Hash, &r.IdempotencyKey, &r.Status, &r.Attention, &r.Reason, &state, &r.data,
-		&r.aggregate.EventSeq, &last, &r.Revision, &r.trace.TraceParent, &r.trace.TraceState, &r.createdAt, &r.updatedAt, now)
-	if err != nil {
-		return nil, fmt.Errorf("scanning a saga: %w", err)
-	}
-	var s stored
-	if err := json.Unmarshal(state, &s); err != nil {
-		return nil, fmt.Errorf("decoding the state of saga %s: %w", r.ID, err)
-	}
-	r.Steps, r.Seen, r.Armed = s.Steps, s.Seen, s.Armed
-	r.aggregate.ID = r.ID
-	if last != nil {
-		r.aggregate.LastMessageID = *last
-	}
-	return &r, nil
-}
-
-// load reads one saga.
-func load(ctx context.Context, db interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}, id uuid.UUID) (*record, time.Time, error) {
-	var now time.Time
-	rows, err := db.Query(ctx, selectInstances, []uuid.UUID{id})
-	if err != nil {
-		return nil, now, fmt.Errorf("reading saga %s: %w", id, err)
-	}
-	r, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (*record, error) {
-		return scanRecord(rows, &now)
-	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, now, fmt.Errorf("%w: %s", ErrNotFound, id)
-	}
-	return r, now, err
-}
-
-// byID is the one order in which sagas are locked.
-func byID(a, b *record) int { return slices.Compare(a.ID[:], b.ID[:]) }
-
-func queueInsert(b *pgx.Batch, records []*record) error {
-	n := len(records)
-	slices.SortFunc(records, byID)
-	ids, names, versions, hashes := make([]uuid.UUID, n), make([]string, n), make([]int32, n), make([][]byte, n)
-	keys, statuses, states, data := make([]string, n), make([]string, n), make([]string, n), make([][]byte, n)
-	seqs, last, parents, traces := make([]int64, n), make([]*uuid.UUID, n), make([]string, n), make([]string, n)
-	for i, r := range records {
-		state, err := r.state()
-		if err != nil {
-			return err
-		}
-		ids[i], names[i], versions[i], hashes[i] = r.ID, r.Definition, int32(r.Version), r.Hash
-		keys[i], statuses[i], states[i], data[i] = r.IdempotencyKey, string(r.Status), state, r.data
-		seqs[i], last[i], parents[i], traces[i] = r.aggregate.EventSeq, orNil(r.aggregate.LastMessageID), r.trace.TraceParent, r.trace.TraceState
-	}
-	b.Queue(insertInstances, ids, names, versions, hashes, keys, statuses, states, data, seqs, last, parents, traces)
-	return nil
-}
-
-func queueUpdate(b *pgx.Batch, records []*record) error {
-	n := len(records)
-	if n == 0 {
-		return nil
-	}
-	slices.SortFunc(records, byID)
-	ids, revisions, statuses, attentions := make([]uuid.UUID, n), make([]int64, n), make([]string, n), make([]string, n)
-	reasons, states, seqs, last := make([]string, n), make([]string, n), make([]int64, n), make([]*uuid.UUID, n)
-	for i, r := range records {
-		state, err := r.state()
-		if err != nil {
-			return err
-		}
-		ids[i], revisions[i], statuses[i], attentions[i] = r.ID, r.Revision, string(r.Status), r.Attention
-		reasons[i], states[i], seqs[i], last[i] = r.Reason, state, r.aggregate.EventSeq, orNil(r.aggregate.LastMessageID)
-	}
-	b.Queue(updateInstances, ids, revisions, statuses, attentions, reasons, states, seqs, last, n)
-	return nil
-}
-
-// history is the transitions of one saga at one revision.
-type history struct {
-	id          uuid.UUID
-	revision    int64
-	transitions []Transition
-}
-
-func queueTransitions(b *pgx.Batch, histories []history) {
-	var (
-		ids, causeIDs             []uuid.UUID
-		revisions                 []int64
-		positions                 []int16
-		steps, froms, tos, causes []string
-		attempts                  []int32
-		causeIDsOrNil             []*uuid.UUID
-	)
-	for _, h := range histories {
-		for i, t := range h.transitions {
-			ids, revisions, positions = append(ids, h.id), append(revisions, h.revision), append(positions, int16(i))
-			steps, froms, tos = append(steps, t.Step), append(froms, t.From), append(tos, t.To)
-			causes, causeIDs, attempts = append(causes, t.Cause), append(causeIDs, t.CauseID), append(attempts, int32(t.Attempt))
-		}
-	}
-	if len(ids) == 0 {
-		return
-	}
-	for i := range causeIDs {
-		causeIDsOrNil = append(causeIDsOrNil, orNil(causeIDs[i]))
-	}
-	b.Queue(insertTransitions, ids, revisions, positions, steps, froms, tos, causes, causeIDsOrNil, attempts)
-}
-
-// timer is one row of saga_timer.
-type timer struct {
-	due time.Time
-	id  uuid.UUID
-}
-
-func queueTimers(b *pgx.Batch, sql string, timers []timer) {
-	if len(timers) == 0 {
-		return
-	}
-	dues, ids := make([]time.Time, len(timers)), make([]uuid.UUID, len(timers))
-	for i, t := range timers {
-		dues[i], ids[i] = t.due, t.id
-	}
-	b.Queue(sql, dues, ids)
-}
-
-func orNil(id uuid.UUID) *uuid.UUID {
-	if id == uuid.Nil {
-		return nil
-	}
-	return &id
+// Timer says when to look at a saga. It is a hint: a saga that is not due then is left alone.
+type Timer struct {
+	Due    time.Time
+	SagaID uuid.UUID
 }

@@ -8,11 +8,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/throughline/throughline/pkg/keys"
-	"github.com/throughline/throughline/pkg/postgres"
 	"github.com/throughline/throughline/pkg/telemetry"
 )
 
@@ -26,65 +24,46 @@ const unknownRetry = time.Minute
 // since one may have met a locked row.
 const silentAfter = 3
 
-const selectTimers = `
-SELECT due_at, saga_id
-  FROM saga_timer
- WHERE due_at <= now()
- ORDER BY due_at
- LIMIT $1`
-
-// fireTimers takes a batch of timers that are due, asks about the steps that are overdue, and applies the answers. It
+// FireTimers takes a batch of timers that are due, asks about the steps that are overdue, and applies the answers. It
 // reports how many timers it took. Sagas are asked about side by side and written one by one, so that one that fails costs
-// only itself; it is looked at again after the others.
-func (e *Engine[T]) fireTimers(ctx context.Context) (int, error) {
-	rows, err := e.cfg.Pool.Query(ctx, selectTimers, timerBatch)
-	if err != nil {
-		return 0, fmt.Errorf("reading timers: %w", err)
-	}
-	timers, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (timer, error) {
-		var t timer
-		err := row.Scan(&t.due, &t.id)
-		return t, err
-	})
+// only itself; it is looked at again after the others. [Engine.RunTimers] does this again and again; who does not run that
+// calls it by hand.
+func (e *Engine[T]) FireTimers(ctx context.Context) (int, error) {
+	timers, err := e.store.Due(ctx, timerBatch)
 	if err != nil || len(timers) == 0 {
 		return 0, err
 	}
-	fired := make(map[uuid.UUID][]timer)
+	fired := make(map[uuid.UUID][]Timer)
 	ids := make([]uuid.UUID, 0, len(timers))
 	for _, t := range timers {
-		if fired[t.id] == nil {
-			ids = append(ids, t.id)
+		if fired[t.SagaID] == nil {
+			ids = append(ids, t.SagaID)
 		}
-		fired[t.id] = append(fired[t.id], t)
+		fired[t.SagaID] = append(fired[t.SagaID], t)
 	}
-	records := make(map[uuid.UUID]*record)
-	var now time.Time
-	var read pgx.Batch
-	queueLoad(&read, ids, records, &now)
-	if err := e.cfg.Pool.SendBatch(ctx, &read).Close(); err != nil {
+	l, err := e.store.Load(ctx, ids, nil)
+	if err != nil {
 		return 0, fmt.Errorf("reading sagas whose timers are due: %w", err)
 	}
-	var idle []timer // timers that nothing depends on any more
+	var idle []Timer // timers that nothing depends on any more
 	p := &pass{silent: make(map[string]int)}
 	// No group context: a saga that fails must not cut the others short.
 	var g errgroup.Group
 	g.SetLimit(askers)
 	for _, id := range ids {
-		r, ok := records[id]
+		r, ok := l.Sagas[id]
 		if !ok || r.due().IsZero() {
 			idle = append(idle, fired[id]...)
 			continue
 		}
 		g.Go(func() error {
-			e.fireOrPutOff(ctx, p, r, now, fired[id])
+			e.fireOrPutOff(ctx, p, r, l.Now, fired[id])
 			return nil
 		})
 	}
 	_ = g.Wait() // failures were dealt with one by one
 	if len(idle) > 0 {
-		var b pgx.Batch
-		queueTimers(&b, deleteTimers, idle)
-		if err := postgres.SendAtomic(ctx, e.cfg.Pool, &b); err != nil {
+		if err := e.store.Commit(ctx, &Unit{Fired: idle}); err != nil {
 			return 0, fmt.Errorf("deleting timers: %w", err)
 		}
 	}
@@ -99,7 +78,7 @@ type pass struct {
 }
 
 // fireOrPutOff deals with the deadline of one saga, and looks again later if that fails.
-func (e *Engine[T]) fireOrPutOff(ctx context.Context, p *pass, r *record, now time.Time, fired []timer) {
+func (e *Engine[T]) fireOrPutOff(ctx context.Context, p *pass, r *Record, now time.Time, fired []Timer) {
 	err := e.fire(ctx, p, r, now, fired)
 	if err == nil || isRace(err) || ctx.Err() != nil {
 		return // after a race the timer is still there, and is due
@@ -113,17 +92,15 @@ func (e *Engine[T]) fireOrPutOff(ctx context.Context, p *pass, r *record, now ti
 	}
 	// The saga is not touched. What it believes about its timer is now wrong, but in the past, so that it sets another
 	// when something happens to it.
-	var b pgx.Batch
-	queueTimers(&b, deleteTimers, fired)
-	queueTimers(&b, insertTimers, []timer{{now.Add(wait), r.ID}})
-	if err := postgres.SendAtomic(ctx, e.cfg.Pool, &b); err != nil && ctx.Err() == nil {
+	putOff := &Unit{Fired: fired, Set: []Timer{{now.Add(wait), r.ID}}}
+	if err := e.store.Commit(ctx, putOff); err != nil && ctx.Err() == nil {
 		e.log.Warn("timer not put off, it stays due", telemetry.LogOrderID, r.ID, telemetry.LogError, err)
 	}
 }
 
 // fire asks about the overdue steps of one saga and applies the answers. A saga that changed meanwhile is left to its next
 // timer, which is due at once.
-func (e *Engine[T]) fire(ctx context.Context, p *pass, r *record, now time.Time, fired []timer) error {
+func (e *Engine[T]) fire(ctx context.Context, p *pass, r *Record, now time.Time, fired []Timer) error {
 	w := &work[T]{engine: e, now: now, sagas: make(map[uuid.UUID]*item[T]), fired: fired}
 	it, err := w.item(r)
 	if err != nil {
@@ -143,29 +120,20 @@ func (e *Engine[T]) fire(ctx context.Context, p *pass, r *record, now time.Time,
 			return err
 		}
 	}
-	var b pgx.Batch
-	chains, err := w.queue(&b)
-	if err != nil {
-		return err
-	}
-	if err := postgres.SendAtomic(ctx, e.cfg.Pool, &b); err != nil {
+	u := w.unit()
+	if err := e.store.Commit(ctx, u); err != nil {
 		return fmt.Errorf("applying answers to saga %s: %w", r.ID, err)
 	}
-	e.cfg.Relay.HandOff(chains)
+	e.cfg.Relay.HandOff(u.Chains)
 	return nil
 }
 
 // rearm sets the timer of a saga whose deadline has moved since its timers were set. It does so by compare-and-set:
 // whoever changes the saga at this moment may rely on one of the timers that fall away.
-func (e *Engine[T]) rearm(ctx context.Context, r *record, fired []timer) error {
+func (e *Engine[T]) rearm(ctx context.Context, r *Record, fired []Timer) error {
 	r.Armed = r.due()
-	var b pgx.Batch
-	if err := queueUpdate(&b, []*record{r}); err != nil {
-		return err
-	}
-	queueTimers(&b, deleteTimers, fired)
-	queueTimers(&b, insertTimers, []timer{{r.Armed, r.ID}})
-	if err := postgres.SendAtomic(ctx, e.cfg.Pool, &b); err != nil {
+	again := &Unit{Updates: []*Record{r}, Fired: fired, Set: []Timer{{r.Armed, r.ID}}}
+	if err := e.store.Commit(ctx, again); err != nil {
 		return fmt.Errorf("setting the timer of saga %s anew: %w", r.ID, err)
 	}
 	return nil

@@ -8,13 +8,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/inbox"
 	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/pkg/outbox"
-	"github.com/throughline/throughline/pkg/postgres"
 	"github.com/throughline/throughline/pkg/telemetry"
 )
 
@@ -22,10 +20,10 @@ import (
 type intake struct {
 	runner  *Runner
 	now     time.Time
-	records map[key]*Record
+	records map[Key]*Record
 	rows    map[uuid.UUID]*Row
 	fresh   []*claim     // intents to insert, each with or without a slot
-	buried  map[key]bool // actions to put a tombstone on
+	buried  map[Key]bool // actions to put a tombstone on
 	changes map[uuid.UUID]*change
 	marks   []uuid.UUID
 }
@@ -39,11 +37,8 @@ type change struct {
 
 // ApplyCommands takes a batch of commands in, in one transaction, and starts what can start now. It is an inbox.Apply.
 func (r *Runner) ApplyCommands(ctx context.Context, batch []messaging.Delivery) error {
-	began := time.Now() // before the claim, so that our idea of the lease ends before the database's
-	in := &intake{
-		runner: r, records: make(map[key]*Record), rows: make(map[uuid.UUID]*Row), buried: make(map[key]bool),
-		changes: make(map[uuid.UUID]*change),
-	}
+	began := r.cfg.Process.Now() // before the claim, so that our idea of the lease ends before the database's
+	in := &intake{runner: r, buried: make(map[Key]bool), changes: make(map[uuid.UUID]*change)}
 	seen, err := in.read(ctx, batch)
 	if err != nil {
 		return err
@@ -117,16 +112,12 @@ func (in *intake) read(ctx context.Context, batch []messaging.Delivery) (seen ma
 	}
 	slices.SortFunc(orders, compareIDs)
 	orders = slices.Compact(orders)
-	seen = make(map[uuid.UUID]bool)
-	var b pgx.Batch
-	inbox.QueueSeen(&b, in.runner.cfg.Consumer, ids, seen)
-	queueLoad(&b, orders, in.records)
-	in.runner.cfg.Projector.QueueLoad(&b, orders, in.rows)
-	b.Queue(`SELECT now()`).QueryRow(func(row pgx.Row) error { return row.Scan(&in.now) })
-	if err := in.runner.cfg.Pool.SendBatch(ctx, &b).Close(); err != nil {
+	l, err := in.runner.store.Load(ctx, orders, ids)
+	if err != nil {
 		return nil, fmt.Errorf("reading steps for commands: %w", err)
 	}
-	return seen, nil
+	in.records, in.rows, in.now = l.Steps, l.Rows, l.Now
+	return l.Seen, nil
 }
 
 // take decides about one command. What follows from it belongs to the given trace.
@@ -138,12 +129,12 @@ func (in *intake) take(d *messaging.Delivery, carrier telemetry.Carrier) error {
 	if want := stepKey(d.AggregateID, d.StepName); d.StepKey != want {
 		return fmt.Errorf("%w: %w: %s instead of %s for %s of %s", inbox.ErrPermanent, ErrStepKey, d.StepKey, want, d.StepName, d.AggregateID)
 	}
-	k := key{d.AggregateID, d.StepName}
+	k := Key{d.AggregateID, d.StepName}
 	if known, ok := in.records[k]; ok {
 		return in.again(d, known, carrier)
 	}
 	for _, action := range step.Undoes {
-		in.bury(key{d.AggregateID, action})
+		in.bury(Key{d.AggregateID, action})
 	}
 	record := &Record{
 		OrderID: d.AggregateID, StepName: d.StepName, Kind: step.kind(), State: StatePending,
@@ -189,7 +180,7 @@ func (in *intake) again(d *messaging.Delivery, known *Record, carrier telemetry.
 }
 
 // bury marks an action as undone.
-func (in *intake) bury(k key) {
+func (in *intake) bury(k Key) {
 	now := in.now
 	in.buried[k] = true
 	if known, ok := in.records[k]; ok {
@@ -198,7 +189,7 @@ func (in *intake) bury(k key) {
 		}
 		return
 	}
-	in.records[k] = &Record{OrderID: k.order, StepName: k.step, Kind: kindAction, State: StateRefused, UndoneAt: &now, Reason: ReasonUndone}
+	in.records[k] = &Record{OrderID: k.OrderID, StepName: k.StepName, Kind: kindAction, State: StateRefused, UndoneAt: &now, Reason: ReasonUndone}
 }
 
 func (in *intake) change(order uuid.UUID) *change {
@@ -215,23 +206,20 @@ func (in *intake) change(order uuid.UUID) *change {
 }
 
 func (in *intake) write(ctx context.Context) ([]outbox.Chain, error) {
-	var b pgx.Batch
 	changes, chains := collect(in.changes)
 	// An order that is known and only has a new intent leaves its business row as it is.
 	changes = slices.DeleteFunc(changes, func(c Change) bool {
 		return c.Row.Revision > 0 && !in.changes[c.Row.ID].began
 	})
-	if len(changes) > 0 {
-		if err := in.runner.cfg.Projector.QueueStore(&b, changes); err != nil {
-			return nil, fmt.Errorf("storing business rows: %w", err)
-		}
+	unit := &Intake{Lease: in.runner.cfg.Lease, Changes: changes, Chains: chains, Marks: in.marks}
+	for _, c := range in.fresh {
+		unit.Intents = append(unit.Intents, c.record)
 	}
-	in.queueSteps(&b)
-	inbox.QueueMarks(&b, in.runner.cfg.Consumer, in.marks)
-	if err := outbox.Queue(&b, chains); err != nil {
-		return nil, err
+	for k := range in.buried {
+		unit.Tombstones = append(unit.Tombstones, k)
 	}
-	if err := postgres.SendAtomic(ctx, in.runner.cfg.Pool, &b); err != nil {
+	slices.SortFunc(unit.Tombstones, compareKeys)
+	if err := in.runner.store.TakeIn(ctx, unit); err != nil {
 		return nil, fmt.Errorf("taking commands in: %w", err)
 	}
 	// The business row of a new order now has the revision that its insert gave it.
@@ -242,35 +230,6 @@ func (in *intake) write(ctx context.Context) ([]outbox.Chain, error) {
 		}
 	}
 	return chains, nil
-}
-
-func (in *intake) queueSteps(b *pgx.Batch) {
-	type row struct {
-		*Record
-		leased, buried bool
-	}
-	rows := make([]row, 0, len(in.fresh)+len(in.buried))
-	for _, c := range in.fresh {
-		rows = append(rows, row{c.record, c.slot, false})
-	}
-	for k := range in.buried {
-		rows = append(rows, row{&Record{OrderID: k.order, StepName: k.step, Kind: kindAction}, false, true})
-	}
-	n := len(rows)
-	if n == 0 {
-		return
-	}
-	slices.SortFunc(rows, func(a, b row) int { return compareKeys(a.key(), b.key()) })
-	orders, names, kinds, commands := make([]uuid.UUID, n), make([]string, n), make([]string, n), make([]*uuid.UUID, n)
-	types, payloads, keys, lastSeen := make([]string, n), make([][]byte, n), make([]string, n), make([]*uuid.UUID, n)
-	parents, states, leased, buried := make([]string, n), make([]string, n), make([]bool, n), make([]bool, n)
-	for i, r := range rows {
-		orders[i], names[i], kinds[i], commands[i] = r.OrderID, r.StepName, r.Kind, orNil(r.CommandID)
-		types[i], payloads[i], keys[i], lastSeen[i] = r.CommandType, nonNil(r.Payload), r.IdempotencyKey, orNil(r.LastSeen)
-		parents[i], states[i], leased[i], buried[i] = r.Trace.TraceParent, r.Trace.TraceState, r.leased, r.buried
-	}
-	b.Queue(insertSteps, orders, names, kinds, commands, types, payloads, keys, lastSeen, parents, states, leased, buried,
-		in.runner.cfg.Lease, in.runner.cfg.Owner, n)
 }
 
 func (in *intake) giveSlotsBack() {
@@ -310,16 +269,9 @@ func (r *Runner) reply(order uuid.UUID, step, idempotencyKey, outcome, reason st
 
 func compareIDs(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) }
 
-func compareKeys(a, b key) int {
-	if c := compareIDs(a.order, b.order); c != 0 {
+func compareKeys(a, b Key) int {
+	if c := compareIDs(a.OrderID, b.OrderID); c != 0 {
 		return c
 	}
-	return strings.Compare(a.step, b.step)
-}
-
-func nonNil(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
+	return strings.Compare(a.StepName, b.StepName)
 }

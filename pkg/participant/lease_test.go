@@ -104,11 +104,11 @@ func TestCallThatIsLateDoesNotBegin(t *testing.T) {
 	d.pass(DefaultLease)
 	began := time.Now().Add(-DefaultLease)
 	r.takeSlot()
-	records, now, rows, err := r.claimRows(t.Context(), 1)
-	if err != nil || len(records) != 1 {
-		t.Fatalf("claiming: got %d steps, %v, want 1", len(records), err)
+	got, err := r.store.Claim(t.Context(), r.cfg.Owner, r.cfg.Lease, r.names, 1)
+	if err != nil || len(got.Steps) != 1 {
+		t.Fatalf("claiming: got %d steps, %v, want 1", len(got.Steps), err)
 	}
-	r.start(&claim{record: &records[0], step: r.steps[hold], slot: true, began: began, now: now, row: *rows[order]})
+	r.start(&claim{record: &got.Steps[0], step: r.steps[hold], slot: true, began: began, now: got.Now, row: *got.Rows[order]})
 	d.finish(r)
 	calls.is(d, 1)
 	if rec := d.is(order, hold, StatePending); rec.Attempts != 1 {
@@ -163,11 +163,11 @@ func TestUnknownIsTriedAgainWithGrowingDelay(t *testing.T) {
 func TestRetryDelayIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, attempts := range []int{8, 15, 16, 1000, 1 << 30} {
-		if d := retryDelay(attempts); d < retryMax*8/10 || d > retryMax*12/10 {
+		if d := retryDelay(&Record{OrderID: uuid.New(), Attempts: attempts}); d < retryMax*8/10 || d > retryMax*12/10 {
 			t.Errorf("delay after %d attempts: got %s, want about %s", attempts, d, retryMax)
 		}
 	}
-	if d := retryDelay(0); d > retryFirst*12/10 {
+	if d := retryDelay(&Record{OrderID: uuid.New()}); d > retryFirst*12/10 {
 		t.Errorf("delay after no attempt: got %s, want about %s", d, retryFirst)
 	}
 }

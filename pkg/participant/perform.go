@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/throughline/throughline/pkg/fault"
@@ -40,7 +39,7 @@ func (r *Runner) perform(ctx context.Context, c *claim) (f finished) {
 		}
 	}()
 	if len(c.step.Undoes) > 0 {
-		blocked, err := r.inFlight(ctx, rec.OrderID, c.step.Undoes)
+		blocked, err := r.store.InFlight(ctx, rec.OrderID, c.step.Undoes, r.cfg.Settle)
 		if blocked || err != nil {
 			f.blocked, f.outcome = true, Unknown{Err: errors.Join(errInFlight, err), RetryAfter: r.blockedRetry()}
 			return f
@@ -55,7 +54,7 @@ func (r *Runner) perform(ctx context.Context, c *claim) (f finished) {
 		OrderID: rec.OrderID, StepName: rec.StepName, StepKey: stepKey(rec.OrderID, rec.StepName), IdempotencyKey: rec.IdempotencyKey,
 		Payload: rec.Payload, Attempt: rec.Attempts, Now: c.now, Reference: rec.Reference, FirstAttemptAt: c.now,
 		siblings: func(ctx context.Context, step string) (Record, bool, error) {
-			return Find(ctx, r.cfg.Pool, rec.OrderID, step)
+			return r.store.Find(ctx, rec.OrderID, step)
 		},
 	}
 	if rec.FirstAttemptAt != nil {
@@ -65,16 +64,6 @@ func (r *Runner) perform(ctx context.Context, c *claim) (f finished) {
 	f.outcome = outcomeOf(c.step.Perform(ctx, call))
 	fault.Point(fault.StepCalled)
 	return f
-}
-
-// inFlight tells whether one of the actions may still have an effect on the way. Once it says no, the record of none of them
-// can change but by their undo.
-func (r *Runner) inFlight(ctx context.Context, order uuid.UUID, actions []string) (bool, error) {
-	var n int
-	if err := r.cfg.Pool.QueryRow(ctx, fenceActions, order, actions, r.cfg.Settle).Scan(&n); err != nil {
-		return false, fmt.Errorf("looking for actions in flight: %w", err)
-	}
-	return n > 0, nil
 }
 
 func (r *Runner) blockedRetry() time.Duration {

@@ -10,13 +10,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/inbox"
 	"github.com/throughline/throughline/pkg/messaging"
-	"github.com/throughline/throughline/pkg/outbox"
 	"github.com/throughline/throughline/pkg/postgres"
 	"github.com/throughline/throughline/pkg/telemetry"
 )
@@ -42,20 +40,24 @@ const (
 func (r *Runner) recordLoop(work context.Context) {
 	batch := make([]finished, 0, recordBatch)
 	for first := range r.results {
-		batch = append(batch[:0], first)
-		for len(batch) < recordBatch {
-			select {
-			case f, ok := <-r.results:
-				if ok {
-					batch = append(batch, f)
-					continue
-				}
-			default:
-			}
-			break
-		}
-		r.recordAll(work, batch)
+		r.recordAll(work, r.waiting(append(batch[:0], first)))
 	}
+}
+
+// waiting adds the results that are there to a batch.
+func (r *Runner) waiting(batch []finished) []finished {
+	for len(batch) < recordBatch {
+		select {
+		case f, ok := <-r.results:
+			if !ok {
+				return batch
+			}
+			batch = append(batch, f)
+		default:
+			return batch
+		}
+	}
+	return batch
 }
 
 // recordAll records a batch, however long the database takes. A result whose lease is lost meanwhile is dropped: its step is
@@ -70,11 +72,11 @@ func (r *Runner) recordAll(work context.Context, batch []finished) {
 			return
 		case blame == inbox.Ourselves:
 			r.log.Error("results wait: the database does not answer", "in", wait, telemetry.LogError, err)
-			pause(work, wait)
+			r.cfg.Process.Pause(work, wait)
 			wait, stale = min(2*wait, recordRetryMax), true
 		case blame == inbox.Race && (conflicts < recordConflicts || len(batch) == 1 && conflicts < recordConflictsAlone):
 			if conflicts++; conflicts > recordConflicts {
-				pause(work, recordRetry)
+				r.cfg.Process.Pause(work, recordRetry)
 			}
 			stale = true
 		case len(batch) > 1:
@@ -128,28 +130,13 @@ func (r *Runner) refresh(ctx context.Context, batch []finished) ([]finished, err
 	}
 	slices.SortFunc(orders, compareIDs)
 	orders = slices.Compact(orders)
-	rows, tokens := make(map[uuid.UUID]*Row), make(map[key]int64)
-	var b pgx.Batch
-	r.cfg.Projector.QueueLoad(&b, orders, rows)
-	b.Queue(selectTokens, orders).Query(func(found pgx.Rows) error {
-		for found.Next() {
-			var (
-				k     key
-				token int64
-			)
-			if err := found.Scan(&k.order, &k.step, &token); err != nil {
-				return fmt.Errorf("scanning a token: %w", err)
-			}
-			tokens[k] = token
-		}
-		return found.Err()
-	})
-	if err := r.cfg.Pool.SendBatch(ctx, &b).Close(); err != nil {
-		return batch, fmt.Errorf("reading business rows: %w", err)
+	rows, tokens, err := r.store.Reload(ctx, orders)
+	if err != nil {
+		return batch, err
 	}
 	kept := make([]finished, 0, len(batch))
 	for _, f := range batch {
-		if token := tokens[f.record.key()]; token != f.record.Token {
+		if token := tokens[f.record.Key()]; token != f.record.Token {
 			// The token also moves when a result is recorded; so this is also what follows a commit whose answer was lost.
 			r.log.Warn("result dropped", telemetry.LogOrderID, f.record.OrderID, telemetry.LogStep, f.record.StepName,
 				telemetry.LogOutcome, outcomeName(f), telemetry.LogError, fmt.Errorf("%w: token %d, now %d", ErrLeaseLost, f.record.Token, token))
@@ -167,43 +154,28 @@ func (r *Runner) refresh(ctx context.Context, batch []finished) ([]finished, err
 // record writes a batch of results in one transaction.
 func (r *Runner) record(ctx context.Context, batch []finished) error {
 	changes := make(map[uuid.UUID]*change)
-	var steps recordColumnsOf
-	var undone []uuid.UUID
-	var undoneActions []string
+	var unit Findings
 	sorted := slices.Clone(batch)
-	slices.SortFunc(sorted, func(a, b finished) int { return compareKeys(a.record.key(), b.record.key()) })
+	slices.SortFunc(sorted, func(a, b finished) int { return compareKeys(a.record.Key(), b.record.Key()) })
 	for i := range sorted {
 		f := &sorted[i]
 		replyID, resultType, result, err := r.conclude(f, changes)
 		if err != nil {
 			return err
 		}
-		steps.add(f, replyID, resultType, result)
+		unit.Ends = append(unit.Ends, endOf(f, replyID, resultType, result))
 		if _, ok := f.outcome.(Done); ok {
 			for _, action := range f.step.Undoes {
-				undone, undoneActions = append(undone, f.record.OrderID), append(undoneActions, action)
+				unit.Undone = append(unit.Undone, Key{f.record.OrderID, action})
 			}
 		}
 	}
-	var b pgx.Batch
-	list, chains := collect(changes)
-	if len(list) > 0 {
-		if err := r.cfg.Projector.QueueStore(&b, list); err != nil {
-			return fmt.Errorf("storing business rows: %w", err)
-		}
-	}
-	steps.queue(&b)
-	if len(undone) > 0 {
-		b.Queue(settleActions, undone, undoneActions)
-	}
-	if err := outbox.Queue(&b, chains); err != nil {
-		return err
-	}
-	if err := postgres.SendAtomic(ctx, r.cfg.Pool, &b); err != nil {
+	unit.Changes, unit.Chains = collect(changes)
+	if err := r.store.Record(ctx, &unit); err != nil {
 		return fmt.Errorf("recording results: %w", err)
 	}
 	fault.Point(fault.StepRecorded)
-	r.cfg.Relay.HandOff(chains)
+	r.cfg.Relay.HandOff(unit.Chains)
 	return nil
 }
 
@@ -258,63 +230,36 @@ func (r *Runner) conclude(f *finished, changes map[uuid.UUID]*change) (replyID u
 	return reply.ID, resultType, result, nil
 }
 
-// recordColumnsOf collects the columns of recordSteps.
-type recordColumnsOf struct {
-	orders                                    []uuid.UUID
-	names, states, reasons, references, types []string
-	tokens                                    []int64
-	results                                   [][]byte
-	replies                                   []*uuid.UUID
-	errors                                    []string
-	again                                     []*time.Duration
-	deferred                                  []bool
-}
-
-func (c *recordColumnsOf) add(f *finished, replyID uuid.UUID, resultType string, result []byte) {
-	state, reason, failure := f.record.State, "", ""
-	var again *time.Duration
+// endOf gives what is recorded about an attempt.
+func endOf(f *finished, replyID uuid.UUID, resultType string, result []byte) End {
+	e := End{
+		Key: f.record.Key(), Token: f.record.Token, State: f.record.State, Reference: clean(referenceOf(f.outcome)),
+		ResultType: resultType, Result: result, ReplyID: replyID, Deferred: f.blocked,
+	}
 	switch o := f.outcome.(type) {
 	case Done:
-		state = StateDone
+		e.State = StateDone
 	case Refused:
-		state, reason = StateRefused, clean(o.Reason)
+		e.State, e.Reason = StateRefused, clean(o.Reason)
 	case Waiting:
-		state = StateWaiting
+		e.State = StateWaiting
 		wait := max(o.Ask, recordRetry)
-		again = &wait
+		e.Again = &wait
 	case Unknown:
 		wait := o.RetryAfter
 		if wait <= 0 {
-			wait = retryDelay(f.record.Attempts)
+			wait = retryDelay(f.record)
 		}
-		again = &wait
+		e.Again = &wait
 		if o.Err != nil {
-			failure = clean(o.Err.Error())
-			failure = strings.ToValidUTF8(failure[:min(len(failure), maxError)], "")
+			failure := clean(o.Err.Error())
+			e.LastError = strings.ToValidUTF8(failure[:min(len(failure), maxError)], "")
 		}
 	}
-	reference := clean(referenceOf(f.outcome))
-	c.orders, c.names, c.tokens = append(c.orders, f.record.OrderID), append(c.names, f.record.StepName), append(c.tokens, f.record.Token)
-	c.states, c.reasons, c.references = append(c.states, string(state)), append(c.reasons, reason), append(c.references, reference)
-	c.types, c.results, c.replies = append(c.types, resultType), append(c.results, nonNil(result)), append(c.replies, orNil(replyID))
-	c.errors, c.again, c.deferred = append(c.errors, failure), append(c.again, again), append(c.deferred, f.blocked)
-}
-
-func (c *recordColumnsOf) queue(b *pgx.Batch) {
-	b.Queue(recordSteps, c.orders, c.names, c.tokens, c.states, c.reasons, c.references, c.types, c.results, c.replies,
-		c.errors, c.again, c.deferred, len(c.orders))
+	return e
 }
 
 // clean makes a text from outside one that the database can hold.
 func clean(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

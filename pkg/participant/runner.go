@@ -2,10 +2,11 @@ package participant
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -40,10 +41,20 @@ const (
 	retryMax        = time.Minute
 )
 
+// Relay publishes what was written to the outbox. *[outbox.Relay] is one.
+type Relay interface {
+	// HandOff takes chains whose transaction has committed, and returns at once.
+	HandOff(chains []outbox.Chain)
+}
+
 // Config makes a [Runner].
 type Config struct {
-	Pool      *pgxpool.Pool
-	Relay     *outbox.Relay
+	// Pool is the database that steps are kept in. It is not needed beside a Store.
+	Pool *pgxpool.Pool
+	// Store and Process take the place of the database and of this process, in a simulation; nil means the real ones.
+	Store     Store
+	Process   Process
+	Relay     Relay
 	Projector Projector
 	// Source names the service in messages, such as "/payment".
 	Source string
@@ -65,6 +76,7 @@ type Config struct {
 // Runner takes commands in and performs their steps.
 type Runner struct {
 	cfg   Config
+	store Store
 	steps map[string]*Step
 	names []string // of the steps, sorted
 	log   *slog.Logger
@@ -119,7 +131,13 @@ func NewRunner(cfg Config, steps ...Step) (*Runner, error) {
 	if cfg.Settle <= 0 {
 		cfg.Settle = DefaultSettle
 	}
-	if cfg.Pool == nil || cfg.Relay == nil || cfg.Projector == nil || cfg.Consumer == "" || cfg.ReplySubject == "" {
+	if cfg.Store == nil && cfg.Pool != nil && cfg.Projector != nil {
+		cfg.Store = database{cfg.Pool, cfg.Projector, cfg.Consumer}
+	}
+	if cfg.Process == nil {
+		cfg.Process = realProcess{}
+	}
+	if cfg.Store == nil || cfg.Relay == nil || cfg.Projector == nil || cfg.Consumer == "" || cfg.ReplySubject == "" {
 		return nil, errors.New("making a participant: it needs a pool, a relay, a projector, a consumer and a reply subject")
 	}
 	if cfg.Logger == nil {
@@ -129,7 +147,7 @@ func NewRunner(cfg Config, steps ...Step) (*Runner, error) {
 		cfg.Owner = uuid.NewString()
 	}
 	r := &Runner{
-		cfg: cfg, log: cfg.Logger, steps: make(map[string]*Step),
+		cfg: cfg, store: cfg.Store, log: cfg.Logger, steps: make(map[string]*Step),
 		slots: make(chan struct{}, cfg.Concurrency),
 		nudge: make(chan struct{}, 1),
 		// The recorder takes results as they come; a call never waits for it long.
@@ -188,6 +206,9 @@ func (r *Runner) Run(stop, work context.Context) error {
 
 // reportStrange says which steps on record this binary leaves alone, because it does not know them.
 func (r *Runner) reportStrange(ctx context.Context) {
+	if r.cfg.Pool == nil {
+		return
+	}
 	type strange struct {
 		Step string
 		N    int64
@@ -241,6 +262,21 @@ func (r *Runner) claimLoop(stop context.Context) {
 	}
 }
 
+// Claim claims steps that are due, as many as can start now, and starts them; Record records the results that are there. Both
+// are what [Runner.Run] does by itself; who does not run that calls them by hand. Claim reports whether more may be due that
+// could start now.
+func (r *Runner) Claim(ctx context.Context) (more bool, err error) { return r.claimDue(ctx) }
+
+// Record records the results of calls that have ended, however long the store takes, and tells how many there were.
+func (r *Runner) Record(ctx context.Context) int {
+	batch := r.waiting(nil)
+	n := len(batch)
+	if n > 0 {
+		r.recordAll(ctx, batch)
+	}
+	return n
+}
+
 // claimDue claims as many steps as there are free slots, and starts them. It reports whether more may be due that could
 // start now.
 func (r *Runner) claimDue(ctx context.Context) (more bool, err error) {
@@ -257,20 +293,20 @@ func (r *Runner) claimDue(ctx context.Context) (more bool, err error) {
 	if free == 0 {
 		return false, nil // the end of a call wakes this again, if somebody waits
 	}
-	r.backlog.Store(false) // before looking: whoever finds no slot from now on sets it again
-	began := time.Now()    // before the claim, so that our idea of the lease ends before the database's
-	records, now, rows, err := r.claimRows(ctx, free)
+	r.backlog.Store(false)       // before looking: whoever finds no slot from now on sets it again
+	began := r.cfg.Process.Now() // before the claim, so that our idea of the lease ends before the database's
+	got, err := r.store.Claim(ctx, r.cfg.Owner, r.cfg.Lease, r.names, free)
 	if err != nil {
 		r.backlog.Store(true)
 		return false, err
 	}
-	if len(records) == free {
+	if len(got.Steps) == free {
 		r.backlog.Store(true)
 	}
-	for i := range records {
-		record := &records[i]
-		c := &claim{record: record, step: r.steps[record.StepName], slot: true, began: began, now: now}
-		if row := rows[record.OrderID]; row != nil {
+	for i := range got.Steps {
+		record := &got.Steps[i]
+		c := &claim{record: record, step: r.steps[record.StepName], slot: true, began: began, now: got.Now}
+		if row := got.Rows[record.OrderID]; row != nil {
 			c.row = *row
 		}
 		c.row.ID = record.OrderID
@@ -278,32 +314,6 @@ func (r *Runner) claimDue(ctx context.Context) (more bool, err error) {
 		r.start(c)
 	}
 	return claimed == free, nil
-}
-
-func (r *Runner) claimRows(ctx context.Context, n int) (records []Record, now time.Time, rows map[uuid.UUID]*Row, err error) {
-	found, err := r.cfg.Pool.Query(ctx, claimSteps, n, r.cfg.Owner, r.cfg.Lease, r.names)
-	if err != nil {
-		return nil, now, nil, fmt.Errorf("claiming steps: %w", err)
-	}
-	if records, err = pgx.CollectRows(found, scanRecord); err != nil {
-		return nil, now, nil, fmt.Errorf("claiming steps: %w", err)
-	}
-	if len(records) == 0 {
-		return nil, now, nil, nil
-	}
-	orders := make([]uuid.UUID, len(records))
-	for i := range records {
-		orders[i] = records[i].OrderID
-		now = records[i].UpdatedAt // the time of the claim
-	}
-	rows = make(map[uuid.UUID]*Row)
-	var b pgx.Batch
-	r.cfg.Projector.QueueLoad(&b, orders, rows)
-	if err := r.cfg.Pool.SendBatch(ctx, &b).Close(); err != nil {
-		// The steps stay claimed, and come back when their lease ends.
-		return nil, now, nil, fmt.Errorf("reading business rows of claimed steps: %w", err)
-	}
-	return records, now, rows, nil
 }
 
 // start performs a claimed step in a goroutine of its own. The slot is given back when the result is handed to the recorder,
@@ -317,17 +327,15 @@ func (r *Runner) start(c *claim) {
 	}
 	r.calls.Add(1)
 	r.mu.Unlock()
-	go func() {
+	deadline := c.began.Add(r.cfg.Lease - r.cfg.Lease/callMargin)
+	r.cfg.Process.Go(r.ctx, deadline, func(ctx context.Context) {
 		defer r.calls.Done()
-		ctx, cancel := context.WithDeadline(r.ctx, c.began.Add(r.cfg.Lease-r.cfg.Lease/callMargin))
-		f := r.perform(ctx, c)
-		cancel()
-		r.results <- f
+		r.results <- r.perform(ctx, c)
 		r.giveSlot()
 		if r.backlog.Load() {
 			r.wake()
 		}
-	}()
+	})
 }
 
 func (r *Runner) wake() {
@@ -337,14 +345,19 @@ func (r *Runner) wake() {
 	}
 }
 
-// retryDelay grows with the attempts, up to retryMax, and is moved by up to a fifth so that steps that failed together do
-// not come back together.
-func retryDelay(attempts int) time.Duration {
+// retryDelay grows with the attempts, up to retryMax, and is moved by up to a fifth either way so that steps that failed together
+// do not come back together. The move follows from the step and the attempt, so that a simulation can be repeated.
+func retryDelay(rec *Record) time.Duration {
 	d := retryMax
-	if attempts < 16 {
-		d = min(retryFirst<<max(attempts-1, 0), retryMax)
+	if rec.Attempts < 16 {
+		d = min(retryFirst<<max(rec.Attempts-1, 0), retryMax)
 	}
-	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+	h := fnv.New64a()
+	h.Write(rec.OrderID[:])
+	h.Write([]byte(rec.StepName))
+	h.Write(binary.LittleEndian.AppendUint64(nil, uint64(rec.Attempts))) //nolint:gosec // a count, and any bits do
+	part := float64(h.Sum64()%1000) / 1000                               // 0 to 1
+	return time.Duration(float64(d) * (0.8 + 0.4*part))
 }
 
 func stepKey(order uuid.UUID, step string) uuid.UUID { return keys.StepKey(order, step) }

@@ -2,24 +2,106 @@ package participant
 
 import (
 	"context"
-	"embed"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
-	"github.com/throughline/throughline/pkg/postgres"
+	"github.com/throughline/throughline/pkg/outbox"
 	"github.com/throughline/throughline/pkg/telemetry"
 )
 
-//go:embed migrations/*.sql
-var migrations embed.FS
+// Store keeps the steps of a [Runner], with the business rows, the inbox and the outbox beside them. There is one on Postgres,
+// which is what a runner has unless it is given another, and one in memory for simulations (package participanttest, which
+// also has the suite that both pass).
+//
+// For errors see postgres.SendAtomic; "conflict" below is an error of the class postgres.Conflict, or a unique violation.
+type Store interface {
+	// Load gives all steps of the orders, their business rows, which of the messages were dealt with before, and the store's
+	// time.
+	Load(ctx context.Context, orders, messages []uuid.UUID) (Loaded, error)
+	// TakeIn writes an intake, all of it or nothing. It is a conflict if an intent is on record already, a business row has
+	// another revision than it was read with, or a message was dealt with before.
+	TakeIn(ctx context.Context, in *Intake) error
+	// Claim takes up to limit steps of the given names that are due, the longest due first: each has a new token, one more attempt,
+	// the owner, and the end of its lease as the time when it is due again. Actions that were undone are not due.
+	Claim(ctx context.Context, owner string, lease time.Duration, steps []string, limit int) (Claimed, error)
+	// InFlight tells whether one of the actions of an order, all of them with a tombstone, may still have an effect on the way:
+	// one with an owner, until its lease and the settling time have passed; one whose last attempt ended without an answer, until the
+	// settling time has. It shuts owners out whose time is over. Once it says no, only their undo changes the actions.
+	InFlight(ctx context.Context, order uuid.UUID, actions []string, settle time.Duration) (bool, error)
+	// Record writes the ends of attempts, all of them or nothing. It is a conflict if a step has another token than it was claimed
+	// with, or a business row another revision. The token moves on, so that an attempt is recorded once. A step that was undone does
+	// not become due again.
+	Record(ctx context.Context, f *Findings) error
+	// Reload gives the business rows of orders, and the tokens of their steps.
+	Reload(ctx context.Context, orders []uuid.UUID) (map[uuid.UUID]*Row, map[Key]int64, error)
+	// Find reads the record of a step; false if there is none.
+	Find(ctx context.Context, order uuid.UUID, step string) (Record, bool, error)
+}
 
-// Migrations creates the table of this package.
-func Migrations() postgres.Migrations {
-	return postgres.Migrations{Name: "participant", FS: migrations, Dir: "migrations"}
+// Key names a step of an order.
+type Key struct {
+	OrderID  uuid.UUID
+	StepName string
+}
+
+// Loaded is what a [Store] knows of some orders and messages.
+type Loaded struct {
+	Steps map[Key]*Record
+	// Rows holds the business rows that exist.
+	Rows map[uuid.UUID]*Row
+	// Seen holds the messages that were dealt with before.
+	Seen map[uuid.UUID]bool
+	Now  time.Time
+}
+
+// Intake is what one transaction writes that takes commands in.
+type Intake struct {
+	// Intents are steps that are new. One with a LeaseOwner is leased to it at once, from the store's time on; the others are due.
+	Intents []*Record
+	Lease   time.Duration
+	// Tombstones are actions that were undone, whether they are on record or not. One that is not, is refused with ReasonUndone. One
+	// that has no owner is due no more.
+	Tombstones []Key
+	Changes    []Change
+	Chains     []outbox.Chain
+	Marks      []uuid.UUID
+}
+
+// Claimed is what a [Store] has given to an owner.
+type Claimed struct {
+	Steps []Record
+	// Rows are the business rows of the steps' orders.
+	Rows map[uuid.UUID]*Row
+	// Now is the store's time of the claim.
+	Now time.Time
+}
+
+// Findings is what one transaction writes about attempts that have ended.
+type Findings struct {
+	Ends []End
+	// Undone are actions that an undo has dealt with. What has no outcome is closed as refused with ReasonUndone.
+	Undone  []Key
+	Changes []Change
+	Chains  []outbox.Chain
+}
+
+// End is how an attempt ended.
+type End struct {
+	Key
+	// Token is the one that the step was claimed with.
+	Token int64
+	State State
+	// Reference takes the place of the one on record unless it is empty.
+	Reason, Reference, LastError string
+	ResultType                   string
+	Result                       []byte
+	// ReplyID takes the place of the one on record unless it is the zero id.
+	ReplyID uuid.UUID
+	// Again is when to attempt again; nil is never.
+	Again *time.Duration
+	// Deferred says that the attempt could not start, and does not count.
+	Deferred bool
 }
 
 // State says how far a step is.
@@ -71,198 +153,5 @@ type Record struct {
 // Undone tells whether the step carries a tombstone.
 func (r *Record) Undone() bool { return r.UndoneAt != nil }
 
-const recordColumns = `order_id, step_name, kind, state, undone_at, command_id, command_type, payload, idempotency_key, last_seen,
-       traceparent, tracestate, due_at, lease_owner, token, attempts, first_attempt_at, last_error, reason, reference, result_type,
-       result, reply_id, updated_at`
-
-// key names a step of an order.
-type key struct {
-	order uuid.UUID
-	step  string
-}
-
-func (r *Record) key() key { return key{r.OrderID, r.StepName} }
-
-func scanRecord(row pgx.CollectableRow) (Record, error) {
-	var (
-		r                          Record
-		command, lastSeen, replyID *uuid.UUID
-	)
-	err := row.Scan(&r.OrderID, &r.StepName, &r.Kind, &r.State, &r.UndoneAt, &command, &r.CommandType, &r.Payload, &r.IdempotencyKey,
-		&lastSeen, &r.Trace.TraceParent, &r.Trace.TraceState, &r.DueAt, &r.LeaseOwner, &r.Token, &r.Attempts, &r.FirstAttemptAt,
-		&r.LastError, &r.Reason, &r.Reference, &r.ResultType, &r.Result, &replyID, &r.UpdatedAt)
-	if err != nil {
-		return r, fmt.Errorf("scanning a step: %w", err)
-	}
-	r.CommandID, r.LastSeen, r.ReplyID = orZero(command), orZero(lastSeen), orZero(replyID)
-	return r, nil
-}
-
-const selectStep = `SELECT ` + recordColumns + ` FROM step WHERE order_id = $1 AND step_name = $2`
-
-const selectSteps = `SELECT ` + recordColumns + ` FROM step WHERE order_id = ANY ($1::uuid[])`
-
-// Querier is a pool, a connection or a transaction.
-type Querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-// Find reads the record of a step; false if there is none.
-func Find(ctx context.Context, db Querier, orderID uuid.UUID, step string) (Record, bool, error) {
-	rows, err := db.Query(ctx, selectStep, orderID, step)
-	if err != nil {
-		return Record{}, false, fmt.Errorf("reading step %s of %s: %w", step, orderID, err)
-	}
-	r, err := pgx.CollectExactlyOneRow(rows, scanRecord)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Record{}, false, nil
-	}
-	if err != nil {
-		return Record{}, false, fmt.Errorf("reading step %s of %s: %w", step, orderID, err)
-	}
-	return r, true, nil
-}
-
-func queueLoad(b *pgx.Batch, orders []uuid.UUID, into map[key]*Record) {
-	b.Queue(selectSteps, orders).Query(func(rows pgx.Rows) error {
-		records, err := pgx.CollectRows(rows, scanRecord)
-		for i := range records {
-			into[records[i].key()] = &records[i]
-		}
-		return err
-	})
-}
-
-// insertSteps writes intents and tombstones in one lock order, so that no two transactions wait for each other in a circle. An
-// intent that is on record already undoes the whole transaction. A tombstone marks what is there, and takes it out of the
-// queue unless it is being called: then its due_at is the end of the lease, which the undo waits for.
-const insertSteps = `
-WITH written AS (
-    INSERT INTO step (order_id, step_name, kind, command_id, command_type, payload, idempotency_key, last_seen, traceparent,
-                      tracestate, state, undone_at, reason, due_at, lease_owner, token, attempts, first_attempt_at)
-    SELECT order_id, step_name, kind, command_id, command_type, payload, idempotency_key, last_seen, traceparent, tracestate,
-           CASE WHEN buried THEN 'refused' ELSE 'pending' END,
-           CASE WHEN buried THEN now() END,
-           CASE WHEN buried THEN '` + ReasonUndone + `' ELSE '' END,
-           CASE WHEN leased THEN now() + $13::interval WHEN NOT buried THEN now() END,
-           CASE WHEN leased THEN $14 ELSE '' END,
-           leased::int, leased::int,
-           CASE WHEN leased THEN now() END
-      FROM unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[], $5::text[], $6::bytea[], $7::text[], $8::uuid[], $9::text[],
-                  $10::text[], $11::boolean[], $12::boolean[])
-        AS s (order_id, step_name, kind, command_id, command_type, payload, idempotency_key, last_seen, traceparent, tracestate,
-              leased, buried)
-     ORDER BY order_id, step_name
-        ON CONFLICT ON CONSTRAINT step_pkey DO UPDATE
-       SET undone_at = coalesce(step.undone_at, now()),
-           due_at = CASE WHEN step.lease_owner <> '' THEN step.due_at END
-     WHERE excluded.undone_at IS NOT NULL
-    RETURNING 1
-)
-SELECT throughline_require((SELECT count(*) FROM written), $15, 'intents and tombstones')`
-
-// claimSteps takes steps that are due, for as long as a call may take. Steps that this binary does not know are left to one
-// that does.
-const claimSteps = `
-WITH due AS (
-    SELECT order_id, step_name
-      FROM step
-     WHERE due_at <= now() AND (kind = 'undo' OR undone_at IS NULL) AND step_name = ANY ($4::text[])
-     ORDER BY due_at
-     LIMIT $1
-       FOR UPDATE SKIP LOCKED
-)
-UPDATE step s
-   SET lease_owner = $2, token = s.token + 1, due_at = now() + $3::interval, attempts = s.attempts + 1,
-       first_attempt_at = coalesce(s.first_attempt_at, now()), updated_at = now()
-  FROM due
- WHERE s.order_id = due.order_id AND s.step_name = due.step_name
-RETURNING s.order_id, s.step_name, s.kind, s.state, s.undone_at, s.command_id, s.command_type, s.payload, s.idempotency_key,
-          s.last_seen, s.traceparent, s.tracestate, s.due_at, s.lease_owner, s.token, s.attempts, s.first_attempt_at, s.last_error,
-          s.reason, s.reference, s.result_type, s.result, s.reply_id, s.updated_at`
-
-// recordSteps is the fence: each row is changed only while it has the token that it was claimed with. The token moves on, so
-// that a result is recorded once even if the answer to this was lost. An action that was undone meanwhile does not come back
-// into the queue. What was put off, because it could not even start, was no attempt.
-const recordSteps = `
-WITH wanted AS (
-    SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bytea[], $9::uuid[],
-                         $10::text[], $11::interval[], $12::boolean[])
-        AS w (order_id, step_name, token, state, reason, reference, result_type, result, reply_id, last_error, again, deferred)
-), locked AS MATERIALIZED (
-    SELECT s.order_id, s.step_name
-      FROM step s JOIN wanted w ON w.order_id = s.order_id AND w.step_name = s.step_name AND w.token = s.token
-     ORDER BY s.order_id, s.step_name
-       FOR UPDATE OF s
-), moved AS (
-    UPDATE step s
-       SET state = w.state, reason = w.reason, reference = coalesce(nullif(w.reference, ''), s.reference), result_type = w.result_type,
-           result = w.result, reply_id = coalesce(w.reply_id, s.reply_id), last_error = w.last_error,
-           token = s.token + 1, lease_owner = '', due_at = CASE WHEN s.undone_at IS NULL THEN now() + w.again END,
-           attempts = s.attempts - w.deferred::int,
-           first_attempt_at = CASE WHEN w.deferred AND s.attempts = 1 THEN NULL ELSE s.first_attempt_at END, updated_at = now()
-      FROM wanted w JOIN locked l ON l.order_id = w.order_id AND l.step_name = w.step_name
-     WHERE s.order_id = w.order_id AND s.step_name = w.step_name AND s.token = w.token
-    RETURNING s.order_id
-)
-SELECT throughline_require((SELECT count(*) FROM moved), $13, 'step')`
-
-// fenceActions counts the actions of an undo that may still have an effect on the way: those with an owner, until their lease
-// and the settling time have passed, and those whose last attempt ended without an answer less than the settling time ago; a
-// request that was sent can arrive after its sender has given up or is gone. An owner whose time is over is shut out, so
-// that what he finds out when he wakes is not recorded beside the undo.
-const fenceActions = `
-WITH called AS (
-    SELECT order_id, step_name, CASE WHEN lease_owner <> '' THEN due_at ELSE updated_at END + $3::interval > now() AS flying
-      FROM step
-     WHERE order_id = $1 AND step_name = ANY ($2::text[]) AND undone_at IS NOT NULL
-       AND (lease_owner <> '' OR state = 'pending' AND attempts > 0)
-     ORDER BY step_name
-       FOR UPDATE
-), fenced AS (
-    UPDATE step s
-       SET token = s.token + 1, lease_owner = '', due_at = NULL
-      FROM called c
-     WHERE s.order_id = c.order_id AND s.step_name = c.step_name AND s.lease_owner <> '' AND NOT c.flying
-)
-SELECT count(*) FROM called WHERE flying`
-
-// settleActions closes the actions that an undo has dealt with.
-const settleActions = `
-WITH settled AS (
-    SELECT s.order_id, s.step_name
-      FROM step s JOIN unnest($1::uuid[], $2::text[]) AS u (order_id, step_name)
-           ON s.order_id = u.order_id AND s.step_name = u.step_name
-     WHERE s.undone_at IS NOT NULL AND s.state IN ('pending', 'waiting')
-     ORDER BY s.order_id, s.step_name
-       FOR UPDATE OF s
-)
-UPDATE step s
-   SET state = 'refused', reason = '` + ReasonUndone + `', due_at = NULL, lease_owner = '', token = s.token + 1, updated_at = now()
-  FROM settled
- WHERE s.order_id = settled.order_id AND s.step_name = settled.step_name`
-
-// selectTokens gives the tokens that the steps of some orders have now.
-const selectTokens = `SELECT order_id, step_name, token FROM step WHERE order_id = ANY ($1::uuid[])`
-
-// selectStrange counts what waits for a binary that knows it.
-const selectStrange = `
-SELECT step_name, count(*)
-  FROM step
- WHERE due_at IS NOT NULL AND step_name <> ALL ($1::text[])
- GROUP BY step_name
- ORDER BY step_name`
-
-func orZero(id *uuid.UUID) uuid.UUID {
-	if id == nil {
-		return uuid.Nil
-	}
-	return *id
-}
-
-func orNil(id uuid.UUID) *uuid.UUID {
-	if id == uuid.Nil {
-		return nil
-	}
-	return &id
-}
+// Key names the step.
+func (r *Record) Key() Key { return Key{r.OrderID, r.StepName} }

@@ -13,7 +13,7 @@ import (
 
 // Advance gives the state and the effects that follow from an input. It is a pure function: the same arguments give the
 // same result. now is the database's time. An input that changes nothing, such as a repeated reply, gives the state as it
-// was and no effects. The only error is [ErrTooLate].
+// was and no effects. The only errors are [ErrTooLate] and [ErrNothingToResolve].
 func (d *Definition[T]) Advance(in Instance, data T, input Input, now time.Time) (Instance, Effects, error) {
 	p := passage[T]{def: d, in: in.clone(), data: data, now: now}
 	if _, first := input.(Started); first != (in.Status == "") {
@@ -34,6 +34,9 @@ func (d *Definition[T]) Advance(in Instance, data T, input Input, now time.Time)
 	case CancelRequested:
 		p.cause = "cancel"
 		err = p.cancel()
+	case Resolved:
+		p.cause = "operator"
+		err = p.resolve(input)
 	}
 	p.attention()
 	return p.in, p.out, err
@@ -51,7 +54,7 @@ func (d *Definition[T]) Overdue(in Instance, now time.Time) []Question {
 			questions = append(questions, Question{d.steps[i].participant, d.steps[i].name})
 		case Undoing:
 			questions = append(questions, Question{d.steps[i].undoParticipant, d.steps[i].undoName})
-		case Idle, Done, Refused, Undone, UndoRefused:
+		case Idle, Done, Refused, GivenUp, Undone, UndoRefused:
 		}
 	}
 	return questions
@@ -86,7 +89,7 @@ func (p *passage[T]) forward() {
 // refused turns the saga back for a participant's reason. Our own reasons are not his to give.
 func (p *passage[T]) refused(reason string) {
 	switch reason {
-	case "", ReasonCancelled, ReasonTimedOut:
+	case "", ReasonCancelled, ReasonTimedOut, ReasonGivenUp:
 		reason = ReasonRefused
 	}
 	p.turn(reason)
@@ -116,7 +119,7 @@ func (p *passage[T]) backward() {
 			uncovered = uncovered || s.Attention != ""
 		case Undoing, UndoRefused:
 			return
-		case Idle, Refused, Undone:
+		case Idle, Refused, GivenUp, Undone:
 		}
 	}
 	if !uncovered {
@@ -164,6 +167,9 @@ func (p *passage[T]) replyToAction(i int, r Replied) {
 		p.refused(r.Reason)
 	case OutcomeWaiting:
 		p.waits(i)
+		if len(r.Detail) > 0 {
+			p.in.Steps[i].Detail = r.Detail
+		}
 	}
 }
 
@@ -281,7 +287,7 @@ func (p *passage[T]) resend(i int) {
 	case Undoing:
 		build = p.def.steps[i].undo
 	case Waiting:
-		s.Phase = Sent
+		s.Phase, s.Detail = Sent, nil
 	}
 	s.Attempts++
 	cmd := build(p.data)

@@ -6,7 +6,7 @@ import (
 	"github.com/throughline/throughline/pkg/messaging"
 )
 
-// Input is something that happened to a saga. The inputs are [Started], [Replied], [Asked] and [CancelRequested].
+// Input is something that happened to a saga. The inputs are [Started], [Replied], [Asked], [CancelRequested] and [Resolved].
 type Input interface{ isInput() }
 
 // Started begins a saga.
@@ -19,6 +19,8 @@ type Replied struct {
 	Outcome Outcome
 	// Reason says why it was refused.
 	Reason string
+	// Detail says, with the outcome waiting, what is waited for, as the participant has encoded it.
+	Detail []byte
 	// MessageID is the reply's message id.
 	MessageID uuid.UUID
 }
@@ -37,6 +39,7 @@ func (Started) isInput()         {}
 func (Replied) isInput()         {}
 func (Asked) isInput()           {}
 func (CancelRequested) isInput() {}
+func (Resolved) isInput()        {}
 
 // Outcome is what a participant says of a step in a reply. There is no outcome for "unknown": who does not know does not
 // reply.

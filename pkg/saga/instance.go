@@ -35,6 +35,9 @@ const (
 	Waiting Phase = "waiting"
 	Done    Phase = "done"
 	Refused Phase = "refused"
+	// GivenUp: a person has decided not to wait for the outcome of a step that has no undo. What it may have done is undone by the
+	// undos of the steps before it. Whatever is heard of it later changes nothing.
+	GivenUp Phase = "given_up"
 	// Undoing: the undo was sent, and is not confirmed.
 	Undoing Phase = "undoing"
 	Undone  Phase = "undone"
@@ -48,6 +51,8 @@ const (
 	ReasonTimedOut  = "timed_out"
 	// ReasonRefused stands for a refusal without a word of its own.
 	ReasonRefused = "refused"
+	// ReasonGivenUp: a person has decided not to wait any longer.
+	ReasonGivenUp = "given_up"
 )
 
 // NeedsAttention stands in a saga's history for the status while a person is needed.
@@ -68,6 +73,8 @@ type StepState struct {
 	Due time.Time `json:"due,omitzero"`
 	// Reason is why the step, or its undo, was refused.
 	Reason string `json:"reason,omitempty"`
+	// Detail is what a step that is Waiting waits for, as its participant has encoded it; empty until its reply has come.
+	Detail []byte `json:"detail,omitempty"`
 	// Attention says why a person is needed for this step; empty while none is.
 	Attention string `json:"attention,omitempty"`
 }

@@ -78,6 +78,9 @@ func (e *Engine[T]) applyReply(ctx context.Context, w *work[T], records map[uuid
 	}
 	span.SetAttributes(telemetry.Saga.String(r.Definition))
 	input := Replied{Step: d.StepName, Outcome: outcome, Reason: d.Reason, MessageID: d.ID}
+	if outcome == OutcomeWaiting {
+		input.Detail = d.Payload
+	}
 	return w.advance(it, input, d.LastSeen, carrierOf(ctx, span, d))
 }
 

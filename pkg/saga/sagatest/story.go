@@ -122,12 +122,24 @@ func (s *Story[T]) Wait() *Story[T] {
 	return s.Reply(s.last.Step, saga.OutcomeWaiting, "")
 }
 
+// WaitFor is [Story.Wait] with what is waited for.
+func (s *Story[T]) WaitFor(detail []byte) *Story[T] {
+	s.tb.Helper()
+	s.replies++
+	return s.feed(saga.Replied{Step: s.last.Step, Outcome: saga.OutcomeWaiting, Detail: detail, MessageID: s.messageID()},
+		fmt.Sprintf("reply to %s: waiting for %q", s.last.Step, detail))
+}
+
+// messageID is that of the newest reply.
+func (s *Story[T]) messageID() uuid.UUID {
+	return uuid.UUID{0: 1, 15: byte(s.replies), 14: byte(s.replies >> 8)}
+}
+
 // Reply lets a participant reply to any step, late or unasked, as a new message.
 func (s *Story[T]) Reply(step string, outcome saga.Outcome, reason string) *Story[T] {
 	s.tb.Helper()
 	s.replies++
-	id := uuid.UUID{0: 1, 15: byte(s.replies), 14: byte(s.replies >> 8)}
-	return s.feed(saga.Replied{Step: step, Outcome: outcome, Reason: reason, MessageID: id},
+	return s.feed(saga.Replied{Step: step, Outcome: outcome, Reason: reason, MessageID: s.messageID()},
 		fmt.Sprintf("reply to %s: %s %s", step, outcome, reason))
 }
 
@@ -219,6 +231,22 @@ func (s *Story[T]) FoundUntil(finding saga.Finding, since time.Duration) *Story[
 func (s *Story[T]) Cancel() *Story[T] {
 	s.tb.Helper()
 	return s.feed(saga.CancelRequested{}, "cancel")
+}
+
+// Resolve lets a person decide about a step that needs one; "" is the first of them.
+func (s *Story[T]) Resolve(decision saga.Decision, step string) *Story[T] {
+	s.tb.Helper()
+	return s.feed(saga.Resolved{Decision: decision, Step: step}, fmt.Sprintf("a person decides: %s %s", decision, step))
+}
+
+// NothingToResolve says that the last input was refused because there was nothing to decide.
+func (s *Story[T]) NothingToResolve() *Story[T] {
+	s.tb.Helper()
+	if !errors.Is(s.reported, saga.ErrNothingToResolve) {
+		s.failf("resolving:\n got error %v\nwant %v", s.reported, saga.ErrNothingToResolve)
+	}
+	s.reported = nil
+	return s
 }
 
 // TooLate says that the last input was refused because the saga could no longer be cancelled.

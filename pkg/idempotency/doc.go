@@ -28,6 +28,8 @@
 // Store answers that are final: successes and definite refusals. A request that was refused because it is malformed does not
 // use up its key, and a failure that may pass is never stored.
 //
+// A [ReplayCounter] counts the replays, on the side.
+//
 // # Lifetime
 //
 // A record lives for [DefaultLifetime], longer than clients retry, and is then removed by the [Reaper]: in small batches, by one

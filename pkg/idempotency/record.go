@@ -56,6 +56,8 @@ type Record struct {
 	Lifetime time.Duration
 	// ExpiresAt is read only.
 	ExpiresAt time.Time
+	// Replays is read only: how often a [ReplayCounter] has counted that the answer was given again.
+	Replays int64
 }
 
 // Same reports whether a request with this fingerprint is certainly the one that was answered. False decides nothing: the
@@ -114,7 +116,8 @@ const deleteForgotten = `DELETE FROM idempotency_record WHERE record_id = ANY ($
 func QueueForget(b *pgx.Batch, ids ...uuid.UUID) { b.Queue(deleteForgotten, ids) }
 
 const selectRecords = `
-SELECT record_id, operation, fingerprint, fingerprint_version, request, status, header, body, response, created_at, expires_at
+SELECT record_id, operation, fingerprint, fingerprint_version, request, status, header, body, response, created_at, expires_at,
+       replays
   FROM idempotency_record
  WHERE record_id = ANY ($1::uuid[]) AND expires_at > now()`
 
@@ -146,7 +149,7 @@ func collect(rows pgx.Rows, found map[uuid.UUID]Record) error {
 	for rows.Next() {
 		var r Record
 		if err := rows.Scan(&r.ID, &r.Operation, &r.Fingerprint, &r.FingerprintVersion, &r.Request, &r.Status, &r.Header, &r.Body, &r.Response,
-			&r.CreatedAt, &r.ExpiresAt); err != nil {
+			&r.CreatedAt, &r.ExpiresAt, &r.Replays); err != nil {
 			return fmt.Errorf("scanning an idempotency record: %w", err)
 		}
 		r.Lifetime = r.ExpiresAt.Sub(r.CreatedAt)

@@ -1,0 +1,138 @@
+package idempotency
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// DefaultCountInterval is how long a replay may wait to be counted.
+	DefaultCountInterval = time.Second
+	// maxCounted bounds what is kept between two writes: 10 000 records are under 1 MB, and one statement takes them in some tens of
+	// milliseconds.
+	maxCounted = 10_000
+	// lastCount bounds the write at the end.
+	lastCount = 5 * time.Second
+)
+
+// Rows are locked in the order of their ids. A lost count harms nobody, so the session does not wait for the disk.
+const addReplays = `
+WITH counted AS (
+    SELECT * FROM unnest($1::uuid[], $2::bigint[]) AS c (record_id, replays)
+), locked AS MATERIALIZED (
+    SELECT r.record_id
+      FROM idempotency_record r JOIN counted c ON c.record_id = r.record_id
+     ORDER BY r.record_id
+       FOR NO KEY UPDATE OF r
+)
+UPDATE idempotency_record r
+   SET replays = r.replays + c.replays
+  FROM counted c JOIN locked l ON l.record_id = c.record_id
+ WHERE r.record_id = c.record_id
+   AND set_config('synchronous_commit', 'off', true) IS NOT NULL`
+
+// ReplayCounter counts replays. It collects them in memory and adds them to their records once in a while, all with one statement, so
+// that a replay stays a read and replays of one key never wait for each other. What a process had not written when it died
+// was not counted: the number is for people who look into what happened, and decides nothing.
+type ReplayCounter struct {
+	Pool *pgxpool.Pool
+	// Interval is how long a replay may wait to be counted; 0 means DefaultCountInterval.
+	Interval time.Duration
+	Logger   *slog.Logger
+
+	mu      sync.Mutex
+	counted map[uuid.UUID]int64 // written by Count, taken by Flush
+	dropped int64               // what found no room
+}
+
+// Count counts one replay of a record. It never waits.
+func (c *ReplayCounter) Count(id uuid.UUID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counted == nil {
+		c.counted = make(map[uuid.UUID]int64)
+	}
+	if _, known := c.counted[id]; !known && len(c.counted) >= maxCounted {
+		c.dropped++
+		return
+	}
+	c.counted[id]++
+}
+
+// Run writes what was counted until stop ends, and then once more. Failures of the database are logged; what could not be written
+// is kept for the next time.
+func (c *ReplayCounter) Run(stop, work context.Context) error {
+	log, interval := c.Logger, c.Interval
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	if interval <= 0 {
+		interval = DefaultCountInterval
+	}
+	for stop.Err() == nil {
+		pause(stop, interval)
+		if stop.Err() != nil {
+			break
+		}
+		if err := c.Flush(stop); err != nil && stop.Err() == nil {
+			log.WarnContext(stop, "replays not counted, trying again", "error", err)
+		}
+	}
+	last, cancel := context.WithTimeout(work, lastCount)
+	defer cancel()
+	if err := c.Flush(last); err != nil {
+		log.WarnContext(last, "last replays not counted", "error", err)
+	}
+	return nil
+}
+
+// Flush writes what was counted so far.
+func (c *ReplayCounter) Flush(ctx context.Context) error {
+	c.mu.Lock()
+	counted, dropped := c.counted, c.dropped
+	c.counted, c.dropped = nil, 0
+	c.mu.Unlock()
+	if len(counted) == 0 {
+		return nil
+	}
+	ids := make([]uuid.UUID, 0, len(counted))
+	for id := range counted {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
+	numbers := make([]int64, len(ids))
+	for i, id := range ids {
+		numbers[i] = counted[id]
+	}
+	if _, err := c.Pool.Exec(ctx, addReplays, ids, numbers); err != nil {
+		c.putBack(counted)
+		return fmt.Errorf("counting replays of %d records: %w", len(ids), err)
+	}
+	if dropped > 0 && c.Logger != nil {
+		c.Logger.WarnContext(ctx, "replays of too many records at once, some not counted", "count", dropped)
+	}
+	return nil
+}
+
+func (c *ReplayCounter) putBack(counted map[uuid.UUID]int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counted == nil {
+		c.counted = counted
+		return
+	}
+	for id, n := range counted {
+		if _, known := c.counted[id]; !known && len(c.counted) >= maxCounted {
+			c.dropped += n
+			continue
+		}
+		c.counted[id] += n
+	}
+}

@@ -186,6 +186,7 @@ type reply struct {
 	order    *orderv1.Order
 	body     string
 	replayed bool
+	expired  bool
 	err      error
 }
 
@@ -195,7 +196,8 @@ func (c *client) create(who, key string, req *orderv1.CreateOrderRequest) reply 
 	var header metadata.MD
 	resp, err := c.api.CreateOrder(grpcx.Outgoing(ctx, grpcx.Entries{ClientID: who, IdempotencyKey: key}), req,
 		grpc.Header(&header), grpc.WaitForReady(true))
-	return reply{resp.GetOrder(), first(header, grpcx.MetadataHTTPBody), first(header, grpcx.MetadataReplayed) == "true", err}
+	return reply{resp.GetOrder(), first(header, grpcx.MetadataHTTPBody), first(header, grpcx.MetadataReplayed) == "true",
+		first(header, grpcx.MetadataKeyExpired) == "true", err}
 }
 
 func (c *client) cancel(who, key, orderID, reason string) reply {
@@ -204,7 +206,8 @@ func (c *client) cancel(who, key, orderID, reason string) reply {
 	var header metadata.MD
 	resp, err := c.api.CancelOrder(grpcx.Outgoing(ctx, grpcx.Entries{ClientID: who, IdempotencyKey: key}),
 		&orderv1.CancelOrderRequest{OrderId: orderID, Reason: reason}, grpc.Header(&header), grpc.WaitForReady(true))
-	return reply{resp.GetOrder(), first(header, grpcx.MetadataHTTPBody), first(header, grpcx.MetadataReplayed) == "true", err}
+	return reply{resp.GetOrder(), first(header, grpcx.MetadataHTTPBody), first(header, grpcx.MetadataReplayed) == "true",
+		first(header, grpcx.MetadataKeyExpired) == "true", err}
 }
 
 func first(md metadata.MD, name string) string {

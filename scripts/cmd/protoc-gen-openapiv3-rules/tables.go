@@ -49,6 +49,11 @@ var operations = map[string]operation{
 		answer:   "The order as it is now.",
 		problems: []string{"404"},
 	},
+	"GetIdempotencyKey": {
+		summary: "Ask about a key",
+		status:  "200",
+		answer:  "What is known of the key. Another client's keys are unknown.",
+	},
 	"ListOrders": {
 		summary: "List orders",
 		status:  "200",

@@ -18,6 +18,9 @@ const (
 	// MetadataReplayed is in the header of an answer, with the value "true", when it repeats an earlier one. The order
 	// service writes it; the gateway passes it on.
 	MetadataReplayed = "idempotency-replayed"
+	// MetadataKeyExpired is in the header of an answer, with the value "true", when the key was used before, so that nothing was done,
+	// and the first answer is no longer kept: the answer shows the order as it is now. The order service writes it; the gateway passes it on.
+	MetadataKeyExpired = "idempotency-key-expired"
 	// MetadataHTTPBody is in the header of an answer: its JSON, as it was stored. The order service writes it; the
 	// gateway serves it as it is, so that repeats have the same bytes whichever release renders.
 	MetadataHTTPBody = "http-body-bin"

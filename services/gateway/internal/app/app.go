@@ -54,7 +54,7 @@ func (a *App) wire(ctx context.Context, cfg config.Config, tel *telemetry.Teleme
 		logger.WarnContext(ctx, "nobody may call: THROUGHLINE_API_KEYS is empty")
 	}
 	a.orders, err = grpcx.Dial(grpcx.ClientConfig{
-		Addr: cfg.OrderAddr, Credential: cfg.ServiceCredential, MaxDuration: cfg.CallTimeout, Telemetry: tel,
+		Addr: cfg.OrderAddr, Credential: cfg.ServiceCredential, MaxDuration: cfg.CallTimeout + grpcapi.MaxWait, Telemetry: tel,
 	})
 	if err != nil {
 		return fmt.Errorf("connecting to the order service: %w", err)
@@ -65,7 +65,7 @@ func (a *App) wire(ctx context.Context, cfg config.Config, tel *telemetry.Teleme
 	api := grpcapi.New(orderv1.NewOrderServiceClient(a.orders), clients, cfg.CallTimeout, logger)
 	public, err := grpcx.NewServer(grpcx.ServerConfig{
 		// Its own interceptor asks who calls.
-		Public: true, Telemetry: tel, Logger: logger, MaxDuration: cfg.CallTimeout + cfg.CallTimeout/2,
+		Public: true, Telemetry: tel, Logger: logger, MaxDuration: cfg.CallTimeout + cfg.CallTimeout/2 + grpcapi.MaxWait,
 		Interceptors: []grpc.UnaryServerInterceptor{api.Intercept},
 	})
 	if err != nil {
@@ -85,10 +85,17 @@ func (a *App) wire(ctx context.Context, cfg config.Config, tel *telemetry.Teleme
 	if err != nil {
 		return err
 	}
-	server := httpapi.NewServer(tel.ServerMiddleware(handler), cfg.CallTimeout)
+	server := httpapi.NewServer(tel.ServerMiddleware(handler), cfg.CallTimeout+grpcapi.MaxWait)
 	server.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug)
 	a.group.Add("grpc", serveGRPC(public, a.grpc))
 	a.group.Add("http", serveHTTP(server, httpapi.ProblemListener(a.http)))
+	// Ends first, so that the servers' calls in hand are short ones.
+	a.group.AddFunc("waits", func(stop, _ context.Context, ready func()) error {
+		ready()
+		<-stop.Done()
+		api.StopWaiting()
+		return nil
+	})
 	return nil
 }
 

@@ -147,6 +147,14 @@ func (o *orders) CancelOrder(ctx context.Context, req *orderv1.CancelOrderReques
 		OrderId: req.GetOrderId(), Status: orderv1.OrderStatus_ORDER_STATUS_COMPENSATING}}, nil
 }
 
+func (o *orders) GetIdempotencyKey(ctx context.Context, req *orderv1.GetIdempotencyKeyRequest) (*orderv1.GetIdempotencyKeyResponse, error) {
+	if err := o.note(ctx, "GetIdempotencyKey", req); err != nil {
+		return nil, err
+	}
+	return &orderv1.GetIdempotencyKeyResponse{IdempotencyKey: &orderv1.IdempotencyKey{
+		Key: req.GetKey(), State: orderv1.KeyState_KEY_STATE_UNKNOWN}}, nil
+}
+
 // seen answers the calls so far.
 func (o *orders) seen() []call {
 	o.mu.Lock()

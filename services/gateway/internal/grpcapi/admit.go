@@ -3,6 +3,7 @@ package grpcapi
 import (
 	"context"
 	"errors"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -39,7 +40,8 @@ func NeedsKey(method string) (needs, known bool) {
 	switch method {
 	case orderv1.OrderService_CreateOrder_FullMethodName, orderv1.OrderService_CancelOrder_FullMethodName:
 		return true, true
-	case orderv1.OrderService_GetOrder_FullMethodName, orderv1.OrderService_ListOrders_FullMethodName:
+	case orderv1.OrderService_GetOrder_FullMethodName, orderv1.OrderService_ListOrders_FullMethodName,
+		orderv1.OrderService_GetIdempotencyKey_FullMethodName:
 		return false, true
 	}
 	return false, false
@@ -96,6 +98,10 @@ func callerFrom(ctx context.Context) (caller, error) {
 type Answer struct {
 	// Replayed says that the answer repeats an earlier one.
 	Replayed bool
+	// Expired says that the key was used before, and that its first answer is no longer kept.
+	Expired bool
+	// Waited is how long the call would have waited for the order's end, where it was asked to and could.
+	Waited time.Duration
 	// Body is the JSON that was stored with the answer; nil when none was.
 	Body []byte
 }

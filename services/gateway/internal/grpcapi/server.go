@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,6 +31,10 @@ type Server struct {
 	timeout time.Duration
 	logger  *slog.Logger
 	pause   func(ctx context.Context, d time.Duration) error
+
+	waits    chan struct{} // holds a value for each call that waits for an order's end
+	stopping chan struct{} // closed by StopWaiting
+	stopOnce sync.Once
 }
 
 // New makes a Server that passes calls on to orders. timeout bounds each call to it; 0 means DefaultTimeout. A nil logger
@@ -41,7 +46,8 @@ func New(orders orderv1.OrderServiceClient, clients Clients, timeout time.Durati
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return &Server{orders: orders, clients: clients, timeout: timeout, logger: logger, pause: pause}
+	return &Server{orders: orders, clients: clients, timeout: timeout, logger: logger, pause: pause,
+		waits: make(chan struct{}, maxWaits), stopping: make(chan struct{})}
 }
 
 // CreateOrder places an order, or answers what it answered before for the same key.
@@ -52,18 +58,6 @@ func (s *Server) CreateOrder(ctx context.Context, req *orderv1.CreateOrderReques
 	}
 	ctx = telemetry.WithAttributes(ctx, telemetry.OrderID.String(keys.OrderID(c.client, c.key).String()))
 	return forward(context.WithoutCancel(ctx), s, c, "CreateOrder", req, s.orders.CreateOrder)
-}
-
-// GetOrder answers with the order as it is now.
-func (s *Server) GetOrder(ctx context.Context, req *orderv1.GetOrderRequest) (*orderv1.GetOrderResponse, error) {
-	c, err := callerFrom(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if ctx, err = withOrder(ctx, req.GetOrderId()); err != nil {
-		return nil, err
-	}
-	return forward(ctx, s, c, "GetOrder", req, s.orders.GetOrder)
 }
 
 // ListOrders answers with the client's orders, newest first.
@@ -87,6 +81,20 @@ func (s *Server) CancelOrder(ctx context.Context, req *orderv1.CancelOrderReques
 	return forward(context.WithoutCancel(ctx), s, c, "CancelOrder", req, s.orders.CancelOrder)
 }
 
+// GetIdempotencyKey tells what is known of a key. The key is read as the one of a call is.
+func (s *Server) GetIdempotencyKey(ctx context.Context, req *orderv1.GetIdempotencyKeyRequest) (*orderv1.GetIdempotencyKeyResponse, error) {
+	c, err := callerFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	key, err := keys.ParseHeader([]string{req.GetKey()})
+	if err != nil {
+		return nil, keyError(err)
+	}
+	ctx = telemetry.WithAttributes(ctx, telemetry.IdempotencyKey.String(key), telemetry.OrderID.String(keys.OrderID(c.client, key).String()))
+	return forward(ctx, s, c, "GetIdempotencyKey", &orderv1.GetIdempotencyKeyRequest{Key: key}, s.orders.GetIdempotencyKey)
+}
+
 // withOrder puts the order id into the spans. An id that we never wrote names no order, and goes no further.
 func withOrder(ctx context.Context, id string) (context.Context, error) {
 	if parsed, err := uuid.Parse(id); err != nil || parsed.String() != id {
@@ -99,7 +107,13 @@ func withOrder(ctx context.Context, id string) (context.Context, error) {
 func forward[Req, Resp any](ctx context.Context, s *Server, c caller, method string, req *Req,
 	call func(context.Context, *Req, ...grpc.CallOption) (*Resp, error),
 ) (*Resp, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	return forwardWithin(ctx, s, s.timeout, c, method, req, call)
+}
+
+func forwardWithin[Req, Resp any](ctx context.Context, s *Server, timeout time.Duration, c caller, method string, req *Req,
+	call func(context.Context, *Req, ...grpc.CallOption) (*Resp, error),
+) (*Resp, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	out := grpcx.Outgoing(ctx, grpcx.Entries{ClientID: c.client, IdempotencyKey: c.key})
 	var header metadata.MD
@@ -123,18 +137,25 @@ func forward[Req, Resp any](ctx context.Context, s *Server, c caller, method str
 
 // answer passes on what the order service said beside the message.
 func answer(ctx context.Context, header metadata.MD) error {
-	replayed := first(header, grpcx.MetadataReplayed) == "true"
+	replayed, expired := first(header, grpcx.MetadataReplayed) == "true", first(header, grpcx.MetadataKeyExpired) == "true"
 	if a := AnswerFrom(ctx); a != nil {
-		a.Replayed = replayed
+		a.Replayed, a.Expired = replayed, expired
 		if body := first(header, grpcx.MetadataHTTPBody); body != "" {
 			a.Body = []byte(body)
 		}
 		return nil
 	}
-	if !replayed {
+	md := metadata.MD{}
+	if replayed {
+		md.Set(grpcx.MetadataReplayed, "true")
+	}
+	if expired {
+		md.Set(grpcx.MetadataKeyExpired, "true")
+	}
+	if len(md) == 0 {
 		return nil
 	}
-	if err := grpc.SetHeader(ctx, metadata.Pairs(grpcx.MetadataReplayed, "true")); err != nil {
+	if err := grpc.SetHeader(ctx, md); err != nil {
 		return fmt.Errorf("setting the header: %w", err)
 	}
 	return nil

@@ -5,7 +5,7 @@
 // key (400), query (400), media type and encoding (415), body (413, 400). Nothing is read of a body before its sender is
 // known. Then grpc-gateway fills the request message and calls the same implementation that serves gRPC, in process.
 //
-// Headers that mean something are Authorization, Idempotency-Key, Content-Type, Content-Encoding, traceparent and
+// Headers that mean something are Authorization, Idempotency-Key, Prefer, Content-Type, Content-Encoding, traceparent and
 // tracestate. No other header gets past this package, so none can become metadata.
 //
 // Every answer of 400 or more is a problem document (RFC 9457), those of net/http included; see ProblemListener.

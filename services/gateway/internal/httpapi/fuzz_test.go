@@ -34,6 +34,10 @@ func (yes) CancelOrder(_ context.Context, r *orderv1.CancelOrderRequest, _ ...gr
 	return &orderv1.CancelOrderResponse{Order: &orderv1.Order{OrderId: r.GetOrderId(), Note: r.GetReason()}}, nil
 }
 
+func (yes) GetIdempotencyKey(_ context.Context, r *orderv1.GetIdempotencyKeyRequest, _ ...grpc.CallOption) (*orderv1.GetIdempotencyKeyResponse, error) {
+	return &orderv1.GetIdempotencyKeyResponse{IdempotencyKey: &orderv1.IdempotencyKey{Key: r.GetKey(), State: orderv1.KeyState_KEY_STATE_UNKNOWN}}, nil
+}
+
 // FuzzHandler checks that no input gives 5xx, that every refusal is a problem document, and that every answer is JSON.
 func FuzzHandler(f *testing.F) {
 	const key = "key-of-the-storefront"
@@ -49,6 +53,8 @@ func FuzzHandler(f *testing.F) {
 	f.Add("POST", "/v1/orders", "", "k", "application/json", []byte(`{"currency":"EUR","lines":[{"quantity":1}]}`))
 	f.Add("POST", id+"/cancel", "", `"k"`, "application/json; charset=utf-8", []byte(`{"reason":"x"}`))
 	f.Add("GET", id, "", "", "", []byte(nil))
+	f.Add("GET", "/v1/idempotency-keys/a%2Fb:c%25", "", "", "", []byte(nil))
+	f.Add("GET", "/v1/idempotency-keys/%22a%22", "", "", "", []byte(nil))
 	f.Add("HEAD", "/v1/orders", "page_size=1&page_token=%2B", "", "", []byte(nil))
 	f.Add("GET", "/v1/orders/%2F:cancel", "page_size=x", "\xff", "text/plain", []byte("{"))
 	f.Fuzz(func(t *testing.T, method, path, query, idempotencyKey, contentType string, body []byte) {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"strconv"
 	"strings"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -51,7 +52,7 @@ func NewHandler(ctx context.Context, api *grpcapi.Server, ops map[string]http.Ha
 		runtime.WithErrorHandler(h.gatewayError),
 		runtime.WithRoutingErrorHandler(h.routingError),
 	)
-	if err := orderv1.RegisterOrderServiceHandlerServer(ctx, h.mux, api); err != nil {
+	if err := orderv1.RegisterOrderServiceHandlerServer(ctx, h.mux, byHTTP{api}); err != nil {
 		return nil, fmt.Errorf("registering the HTTP API: %w", err)
 	}
 	return h, nil
@@ -77,10 +78,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if method == http.MethodHead {
 		method = http.MethodGet // net/http leaves the body out
 	}
-	path := r.URL.Path
-	if strings.Contains(strings.ToLower(r.URL.RawPath), "%2f") {
-		path = "" // an escaped slash is no separator, and no path of ours has one within a part
-	}
+	path := parts(r.URL.EscapedPath())
 	rt, allow := match(h.routes, method, path)
 	switch {
 	case rt == nil && len(allow) > 0:
@@ -92,7 +90,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// The name of the span and of the metrics.
 	r.Pattern = rt.method + " " + rt.pattern
-	inner, err := h.prepare(sw, r, rt)
+	inner, err := h.prepare(sw, r, rt, path)
 	if err != nil {
 		writeError(sw, r, h.logger, err)
 		return
@@ -103,7 +101,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // prepare makes the checks, in the order of the package comment, and answers the request that grpc-gateway sees: the path, the
 // query and the body, and no header of the caller.
-func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, rt *route) (*http.Request, error) {
+func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, rt *route, path []string) (*http.Request, error) {
 	ctx, err := h.api.Admit(r.Context(), rt.rpc, grpcapi.Headers{
 		Authorization:  r.Header.Values("Authorization"),
 		IdempotencyKey: r.Header.Values("Idempotency-Key"),
@@ -120,10 +118,15 @@ func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, rt *route) (*h
 			return nil, err
 		}
 	}
+	also := said{wait: preferredWait(r.Header.Values("Prefer"))}
+	if rt.keyInPath {
+		also.key, path[len(path)-1] = path[len(path)-1], "-"
+	}
+	ctx = context.WithValue(ctx, saidKey{}, also)
 	inner := &http.Request{
 		Method: rt.method, Proto: r.Proto, ProtoMajor: r.ProtoMajor, ProtoMinor: r.ProtoMinor,
 		// The path as it was matched: decoded once, whatever its sender chose to encode.
-		URL:    &url.URL{Path: r.URL.Path, RawQuery: r.URL.RawQuery},
+		URL:    &url.URL{Path: strings.Join(path, "/"), RawQuery: r.URL.RawQuery},
 		Header: http.Header{}, Body: newBody(data, pathVariables(rt.pattern)), ContentLength: int64(len(data)),
 		Pattern: r.Pattern,
 	}
@@ -142,12 +145,25 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request, rt *route) ([]byt
 
 // describe sets the headers of a success.
 func describe(ctx context.Context, w http.ResponseWriter, m proto.Message) error {
-	w.Header().Set("Cache-Control", "no-store")
+	h, a := w.Header(), grpcapi.AnswerFrom(ctx)
+	h.Set("Cache-Control", "no-store")
 	if created, ok := m.(interface{ GetOrder() *orderv1.Order }); ok && isCreate(ctx) {
-		w.Header().Set("Location", "/v1/orders/"+url.PathEscape(created.GetOrder().GetOrderId()))
+		h.Set("Location", "/v1/orders/"+url.PathEscape(created.GetOrder().GetOrderId()))
 	}
-	if a := grpcapi.AnswerFrom(ctx); a != nil && a.Replayed {
-		w.Header().Set("Idempotency-Replayed", "true")
+	if a == nil {
+		return nil
+	}
+	if a.Replayed {
+		h.Set("Idempotency-Replayed", "true")
+	}
+	if a.Expired {
+		h.Set("Idempotency-Key-Expired", "true")
+		if sw, ok := w.(*statusWriter); ok {
+			sw.success = http.StatusOK // nothing was created, now or in what is shown
+		}
+	}
+	if a.Waited > 0 {
+		h.Set("Preference-Applied", "wait="+strconv.Itoa(int(a.Waited.Seconds())))
 	}
 	return nil
 }

@@ -78,6 +78,8 @@ func writeError(w http.ResponseWriter, r *http.Request, logger *slog.Logger, err
 	// What was meant for an answer that did not come.
 	h.Del("Location")
 	h.Del("Idempotency-Replayed")
+	h.Del("Idempotency-Key-Expired")
+	h.Del("Preference-Applied")
 	h.Del("Content-Length")
 	h.Set("Content-Type", problemType)
 	h.Set("Cache-Control", "no-store")

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -17,6 +18,8 @@ type route struct {
 	query   []string
 	// emptyBody says that no body means {}.
 	emptyBody bool
+	// keyInPath says that the last part of the path is an idempotency key, which may hold anything.
+	keyInPath bool
 }
 
 func routes() []route {
@@ -29,11 +32,14 @@ func routes() []route {
 			status: http.StatusOK},
 		{method: http.MethodPost, pattern: "/v1/orders/{order_id}/cancel",
 			rpc: orderv1.OrderService_CancelOrder_FullMethodName, status: http.StatusOK, emptyBody: true},
+		{method: http.MethodGet, pattern: "/v1/idempotency-keys/{key}",
+			rpc: orderv1.OrderService_GetIdempotencyKey_FullMethodName, status: http.StatusOK, keyInPath: true},
 	}
 }
 
-// match finds the route of a request. Without one it answers the methods that the path has: none for an unknown path.
-func match(all []route, method, path string) (found *route, allow []string) {
+// match finds the route of a request by the parts of its path. Without one it answers the methods that the path has: none for an
+// unknown path.
+func match(all []route, method string, path []string) (found *route, allow []string) {
 	for i := range all {
 		if !matches(all[i].pattern, path) {
 			continue
@@ -50,8 +56,22 @@ func match(all []route, method, path string) (found *route, allow []string) {
 	return nil, allow
 }
 
-func matches(pattern, path string) bool {
-	want, got := strings.Split(pattern, "/"), strings.Split(path, "/")
+// parts splits a path as it was sent, and then decodes its parts: an escaped slash is no separator. None is a path that cannot be
+// decoded.
+func parts(escaped string) []string {
+	all := strings.Split(escaped, "/")
+	for i, part := range all {
+		decoded, err := url.PathUnescape(part)
+		if err != nil {
+			return nil
+		}
+		all[i] = decoded
+	}
+	return all
+}
+
+func matches(pattern string, got []string) bool {
+	want := strings.Split(pattern, "/")
 	if len(want) != len(got) {
 		return false
 	}

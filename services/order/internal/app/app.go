@@ -18,6 +18,7 @@ import (
 	"github.com/throughline/throughline/services/internal/topology"
 	"github.com/throughline/throughline/services/order/internal/bus"
 	"github.com/throughline/throughline/services/order/internal/config"
+	"github.com/throughline/throughline/services/order/internal/ending"
 	"github.com/throughline/throughline/services/order/internal/grpcapi"
 	"github.com/throughline/throughline/services/order/internal/placeorder"
 	"github.com/throughline/throughline/services/order/internal/postgres"
@@ -44,8 +45,10 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 	}
 	engine := bus.NewEngine(rt, participants, rt.Logger)
 	placer := placeorder.NewPlacer(rt.Pool, engine, rt.Logger)
+	replays := &idempotency.ReplayCounter{Pool: rt.Pool, Logger: rt.Logger}
+	endings := ending.NewWatcher(rt.Pool, rt.Logger)
 	api := grpcapi.New(grpcapi.Config{
-		Pool: rt.Pool, Engine: engine, Placer: placer, KeyLifetime: cfg.KeyLifetime, Logger: rt.Logger,
+		Pool: rt.Pool, Engine: engine, Placer: placer, KeyLifetime: cfg.KeyLifetime, Replays: replays, Endings: endings, Logger: rt.Logger,
 		Tracer: rt.Telemetry.Tracer(tracerName),
 	})
 	reaper := idempotency.Reaper{Pool: rt.Pool, Owner: rt.Owner, Logger: rt.Logger}
@@ -57,10 +60,12 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 				return conns.close()
 			}),
 			service.Runs("key-reaper", func(stop, _ context.Context) error { return reaper.Run(stop) }),
+			service.Runs("replay-counter", replays.Run),
+			service.Runs("endings", endings.Run),
 			bus.Timers(engine),
 			service.Runs("placer", placer.Run), // ends after gRPC, whose calls it serves
 		},
-		Consumers: []service.Consumer{bus.Replies(engine)},
+		Consumers: []service.Consumer{bus.Replies(engine, endings)},
 	}, nil
 }
 

@@ -6,10 +6,12 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/pkg/saga"
 	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
 	"github.com/throughline/throughline/services/internal/service"
 	"github.com/throughline/throughline/services/internal/topology"
+	"github.com/throughline/throughline/services/order/internal/ending"
 	"github.com/throughline/throughline/services/order/internal/placeorder"
 )
 
@@ -21,9 +23,20 @@ func NewEngine(rt *service.Runtime, asker saga.Asker, log *slog.Logger) *saga.En
 	}, placeorder.Definition)
 }
 
-// Replies is the consumer that advances sagas.
-func Replies(engine *saga.Engine[*orderv1.PlaceOrder]) service.Consumer {
-	return service.Consumer{ConsumerConfig: topology.OrderReplies(), Apply: engine.ApplyReplies}
+// Replies is the consumer that advances sagas. What it has advanced it tells to those who wait for the orders' ends.
+func Replies(engine *saga.Engine[*orderv1.PlaceOrder], endings *ending.Watcher) service.Consumer {
+	return service.Consumer{
+		ConsumerConfig: topology.OrderReplies(),
+		Apply: func(ctx context.Context, batch []messaging.Delivery) error {
+			if err := engine.ApplyReplies(ctx, batch); err != nil {
+				return err
+			}
+			for i := range batch {
+				endings.Nudge(batch[i].AggregateID)
+			}
+			return nil
+		},
+	}
 }
 
 // Timers looks after sagas whose deadline has passed.

@@ -93,8 +93,9 @@ func (s *Server) cancelNow(ctx context.Context, recordID uuid.UUID, req *orderv1
 			return err
 		}
 		record.Request = form
-		// Only this record remembers the key: after its lifetime it may be used anew, for what is decided anew.
+		// A record without a cancellation is of a release that did not remember these for ever.
 		idempotency.QueueForget(b, recordID)
+		postgres.QueueCancellation(b, postgres.Cancellation{RequestID: recordID, OrderID: row.OrderID, Request: form})
 		idempotency.QueueInsert(b, record)
 		return nil
 	})
@@ -103,35 +104,64 @@ func (s *Server) cancelNow(ctx context.Context, recordID uuid.UUID, req *orderv1
 		return nil, grpcx.Error(grpcx.CancelTooLate, "the order can no longer be cancelled")
 	case errors.Is(err, saga.ErrNotFound):
 		return nil, errNotFound
-	case pg.IsUniqueViolation(err, idempotency.Constraint):
+	case pg.IsUniqueViolation(err, idempotency.Constraint, postgres.CancellationConstraint):
 		return nil, errKeyUsed
 	case err != nil:
 		return nil, err
 	}
 	s.log.InfoContext(ctx, "order cancelled", telemetry.LogOrderID, row.OrderID, telemetry.LogState, row.Status)
-	return resp, answer(ctx, record.Body, false)
+	return resp, answer(ctx, record.Body, firstAnswer)
 }
 
-// replayCancel answers from the record of a cancellation; nil and no error if there is none.
+// replayCancel answers a cancellation that was accepted before; nil and no error if there is none.
 func (s *Server) replayCancel(ctx context.Context, recordID uuid.UUID, req *orderv1.CancelOrderRequest) (*orderv1.CancelOrderResponse, error) {
-	found, err := idempotency.Find(ctx, s.cfg.Pool, recordID)
-	if err != nil {
-		return nil, err
+	var known *postgres.Cancellation
+	found := make(map[uuid.UUID]idempotency.Record, 1)
+	var read pgx.Batch
+	postgres.QueueGetCancellation(&read, recordID, &known)
+	idempotency.QueueFind(&read, []uuid.UUID{recordID}, found)
+	if err := s.cfg.Pool.SendBatch(ctx, &read).Close(); err != nil {
+		return nil, fmt.Errorf("reading a cancellation: %w", err)
 	}
-	record, ok := found[recordID]
-	if !ok {
+	record, stored := found[recordID]
+	var form []byte
+	switch {
+	case known != nil:
+		form = known.Request
+	case stored:
+		form = record.Request
+	default:
 		return nil, nil // none is an answer here
 	}
 	first := new(orderv1.CancelOrderRequest)
-	if err := proto.Unmarshal(record.Request, first); err != nil {
+	if err := proto.Unmarshal(form, first); err != nil {
 		return nil, fmt.Errorf("decoding the stored request of a cancellation: %w", err)
 	}
 	if paths := differences(first, req); len(paths) > 0 {
 		return nil, mismatch(paths)
 	}
+	if !stored {
+		return s.cancelledNow(ctx, known.OrderID)
+	}
 	resp := new(orderv1.CancelOrderResponse)
 	if err := proto.Unmarshal(record.Response, resp); err != nil {
 		return nil, fmt.Errorf("decoding the stored answer of a cancellation: %w", err)
 	}
-	return resp, answer(ctx, record.Body, true)
+	s.cfg.Replays.Count(recordID)
+	return resp, answer(ctx, record.Body, replayedAnswer)
+}
+
+// cancelledNow answers a repeated cancellation whose stored answer has expired.
+func (s *Server) cancelledNow(ctx context.Context, orderID uuid.UUID) (*orderv1.CancelOrderResponse, error) {
+	var row *postgres.Row
+	var read pgx.Batch
+	postgres.QueueGet(&read, orderID, &row)
+	if err := s.cfg.Pool.SendBatch(ctx, &read).Close(); err != nil {
+		return nil, fmt.Errorf("reading cancelled order %s: %w", orderID, err)
+	}
+	if row == nil {
+		return nil, fmt.Errorf("reading cancelled order %s: %w", orderID, postgres.ErrNotFound)
+	}
+	o, err := s.answerNow(ctx, row)
+	return &orderv1.CancelOrderResponse{Order: o}, err
 }

@@ -64,7 +64,7 @@ func (s *Server) create(ctx context.Context, client, key string, req *orderv1.Cr
 	case err == nil:
 		s.log.InfoContext(ctx, "order placed", telemetry.LogOrderID, pl.Row.OrderID, telemetry.LogClientID, client,
 			telemetry.LogIdempotencyKey, telemetry.Masked(key))
-		return resp, answer(ctx, pl.Record.Body, false)
+		return resp, answer(ctx, pl.Record.Body, firstAnswer)
 	case errors.Is(err, placeorder.ErrExists):
 		return s.replay(ctx, req, pl, nil)
 	case errors.Is(err, pg.ErrCommitUnknown):
@@ -148,18 +148,22 @@ func (s *Server) replay(ctx context.Context, req *orderv1.CreateOrderRequest, pl
 			return nil, err
 		}
 	}
-	// After a commit without an answer, a row of ours is a first answer that came late. Two requests of one key within
-	// one microsecond would both be taken for the first, which harms nobody.
-	replayed := unknown == nil || !row.CreatedAt.Equal(pl.Row.CreatedAt)
 	record, ok := found[id]
 	if !ok {
-		return s.answerNow(ctx, row)
+		o, err := s.answerNow(ctx, row)
+		return &orderv1.CreateOrderResponse{Order: o}, err
 	}
 	resp := new(orderv1.CreateOrderResponse)
 	if err := proto.Unmarshal(record.Response, resp); err != nil {
 		return nil, fmt.Errorf("decoding the stored answer of order %s: %w", id, err)
 	}
-	return resp, answer(ctx, record.Body, replayed)
+	if unknown != nil && row.CreatedAt.Equal(pl.Row.CreatedAt) {
+		// After a commit without an answer, a row of ours is a first answer that came late. Two requests of one key within one
+		// microsecond would both be taken for the first, which harms nobody.
+		return resp, answer(ctx, record.Body, firstAnswer)
+	}
+	s.cfg.Replays.Count(id)
+	return resp, answer(ctx, record.Body, replayedAnswer)
 }
 
 // sameOrder compares a request with the one that the order was made from.
@@ -175,7 +179,7 @@ func (s *Server) sameOrder(req *orderv1.CreateOrderRequest, row *postgres.Row) e
 }
 
 // answerNow answers a repeat whose stored answer has expired with the order as it is.
-func (s *Server) answerNow(ctx context.Context, row *postgres.Row) (*orderv1.CreateOrderResponse, error) {
+func (s *Server) answerNow(ctx context.Context, row *postgres.Row) (*orderv1.Order, error) {
 	o, err := orderOf(row)
 	if err != nil {
 		return nil, err
@@ -184,5 +188,5 @@ func (s *Server) answerNow(ctx context.Context, row *postgres.Row) (*orderv1.Cre
 	if err != nil {
 		return nil, err
 	}
-	return &orderv1.CreateOrderResponse{Order: o}, answer(ctx, body, true)
+	return o, answer(ctx, body, expiredAnswer)
 }

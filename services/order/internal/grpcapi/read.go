@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -23,15 +24,30 @@ const (
 	tokenVersion = 1
 )
 
-// GetOrder answers with an order of the client as it is now.
+// MaxWait bounds the waiting of GetOrder. It is below what a call may take at all on both of its hops, and below the half minute after
+// which proxies commonly give up.
+const MaxWait = 20 * time.Second
+
+// GetOrder answers with an order of the client as it is now, or as it is at its end if the caller waits for that.
 func (s *Server) GetOrder(ctx context.Context, req *orderv1.GetOrderRequest) (*orderv1.GetOrderResponse, error) {
 	client, err := grpcx.ClientID(ctx)
 	if err != nil {
 		return nil, err
 	}
+	if req.GetWaitSeconds() < 0 {
+		return nil, invalid([]order.Violation{{Path: "wait_seconds", Detail: "must not be negative"}})
+	}
 	row, err := s.own(ctx, client, req.GetOrderId())
 	if err != nil {
 		return nil, explain(ctx, err)
+	}
+	if wait := min(MaxWait, time.Duration(req.GetWaitSeconds())*time.Second); wait > 0 && !row.Status.Final() {
+		if s.cfg.Endings.Wait(ctx, row.OrderID, wait); ctx.Err() != nil {
+			return nil, ctx.Err() // nobody listens
+		}
+		if row, err = s.own(ctx, client, req.GetOrderId()); err != nil {
+			return nil, explain(ctx, err)
+		}
 	}
 	o, err := orderOf(&row)
 	if err != nil {

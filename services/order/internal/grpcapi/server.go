@@ -11,10 +11,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/throughline/throughline/pkg/idempotency"
 	"github.com/throughline/throughline/pkg/saga"
 	"github.com/throughline/throughline/pkg/telemetry"
 	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
 	"github.com/throughline/throughline/services/internal/grpcx"
+	"github.com/throughline/throughline/services/order/internal/ending"
 	"github.com/throughline/throughline/services/order/internal/order"
 	"github.com/throughline/throughline/services/order/internal/placeorder"
 )
@@ -26,7 +28,11 @@ type Config struct {
 	Placer *placeorder.Placer
 	// KeyLifetime is how long answers are kept.
 	KeyLifetime time.Duration
-	Logger      *slog.Logger
+	// Replays counts the answers that are given again.
+	Replays *idempotency.ReplayCounter
+	// Endings tells when orders end, to those who wait for it.
+	Endings *ending.Watcher
+	Logger  *slog.Logger
 	// Tracer makes the span of placing an order, which has the waiting for the shared transaction in it.
 	Tracer trace.Tracer
 }
@@ -50,14 +56,30 @@ func about(ctx context.Context, client, key string, id uuid.UUID) context.Contex
 		telemetry.OrderID.String(id.String()), telemetry.IdempotencyKey.String(key), telemetry.ClientID.String(client))
 }
 
-// answer sets what goes out beside an answer: its JSON, and whether it is a replay.
-func answer(ctx context.Context, body []byte, replayed bool) error {
+// kind says how an answer came about.
+type kind int
+
+const (
+	// firstAnswer: by executing the request.
+	firstAnswer kind = iota
+	// replayedAnswer: from the record of the first answer, byte for byte.
+	replayedAnswer
+	// expiredAnswer: that record is gone; the order is shown as it is now.
+	expiredAnswer
+)
+
+// answer sets what goes out beside an answer: its JSON, and how it came about.
+func answer(ctx context.Context, body []byte, k kind) error {
 	md := metadata.MD{}
 	if len(body) > 0 {
 		md.Set(grpcx.MetadataHTTPBody, string(body))
 	}
-	if replayed {
+	switch k {
+	case firstAnswer:
+	case replayedAnswer:
 		md.Set(grpcx.MetadataReplayed, "true")
+	case expiredAnswer:
+		md.Set(grpcx.MetadataKeyExpired, "true")
 	}
 	return grpc.SetHeader(ctx, md)
 }

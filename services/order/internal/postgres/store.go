@@ -191,3 +191,19 @@ func Known(ctx context.Context, pool *pgxpool.Pool, ids []uuid.UUID) (map[uuid.U
 	}
 	return known, nil
 }
+
+const selectEnded = `
+SELECT order_id FROM customer_order WHERE order_id = ANY ($1::uuid[]) AND status IN ('CONFIRMED', 'FAILED', 'CANCELLED')`
+
+// Ended tells which of some orders have ended.
+func Ended(ctx context.Context, pool *pgxpool.Pool, ids []uuid.UUID) ([]uuid.UUID, error) {
+	rows, err := pool.Query(ctx, selectEnded, ids)
+	if err != nil {
+		return nil, fmt.Errorf("looking for ended orders: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("looking for ended orders: %w", err)
+	}
+	return found, nil
+}

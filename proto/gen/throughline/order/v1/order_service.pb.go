@@ -90,6 +90,58 @@ func (OrderStatus) EnumDescriptor() ([]byte, []int) {
 	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{0}
 }
 
+// KeyState says what is known of a key.
+type KeyState int32
+
+const (
+	KeyState_KEY_STATE_UNSPECIFIED KeyState = 0
+	// No order was placed under the key, or one is being placed at this moment.
+	KeyState_KEY_STATE_UNKNOWN KeyState = 1
+	// An order was placed under the key.
+	KeyState_KEY_STATE_SETTLED KeyState = 2
+)
+
+// Enum value maps for KeyState.
+var (
+	KeyState_name = map[int32]string{
+		0: "KEY_STATE_UNSPECIFIED",
+		1: "KEY_STATE_UNKNOWN",
+		2: "KEY_STATE_SETTLED",
+	}
+	KeyState_value = map[string]int32{
+		"KEY_STATE_UNSPECIFIED": 0,
+		"KEY_STATE_UNKNOWN":     1,
+		"KEY_STATE_SETTLED":     2,
+	}
+)
+
+func (x KeyState) Enum() *KeyState {
+	p := new(KeyState)
+	*p = x
+	return p
+}
+
+func (x KeyState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (KeyState) Descriptor() protoreflect.EnumDescriptor {
+	return file_throughline_order_v1_order_service_proto_enumTypes[1].Descriptor()
+}
+
+func (KeyState) Type() protoreflect.EnumType {
+	return &file_throughline_order_v1_order_service_proto_enumTypes[1]
+}
+
+func (x KeyState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use KeyState.Descriptor instead.
+func (KeyState) EnumDescriptor() ([]byte, []int) {
+	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{1}
+}
+
 // Line is one position of an order.
 type Line struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -156,13 +208,19 @@ func (x *Line) GetUnitPrice() int64 {
 
 // Address is where a parcel goes.
 type Address struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	Name       string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Line1      string                 `protobuf:"bytes,2,opt,name=line1,proto3" json:"line1,omitempty"`
-	Line2      string                 `protobuf:"bytes,3,opt,name=line2,proto3" json:"line2,omitempty"`
-	City       string                 `protobuf:"bytes,4,opt,name=city,proto3" json:"city,omitempty"`
-	Region     string                 `protobuf:"bytes,5,opt,name=region,proto3" json:"region,omitempty"`
-	PostalCode string                 `protobuf:"bytes,6,opt,name=postal_code,proto3" json:"postal_code,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 200 characters.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// 1 to 200 characters.
+	Line1 string `protobuf:"bytes,2,opt,name=line1,proto3" json:"line1,omitempty"`
+	// At most 200 characters.
+	Line2 string `protobuf:"bytes,3,opt,name=line2,proto3" json:"line2,omitempty"`
+	// 1 to 200 characters.
+	City string `protobuf:"bytes,4,opt,name=city,proto3" json:"city,omitempty"`
+	// At most 200 characters.
+	Region string `protobuf:"bytes,5,opt,name=region,proto3" json:"region,omitempty"`
+	// At most 20 characters; not every country has them.
+	PostalCode string `protobuf:"bytes,6,opt,name=postal_code,proto3" json:"postal_code,omitempty"`
 	// ISO 3166-1 alpha-2, upper case.
 	Country       string `protobuf:"bytes,7,opt,name=country,proto3" json:"country,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -252,13 +310,16 @@ func (x *Address) GetCountry() string {
 // same key are compared with.
 type CreateOrderRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// ISO 4217, upper case.
-	Currency string   `protobuf:"bytes,1,opt,name=currency,proto3" json:"currency,omitempty"`
-	Lines    []*Line  `protobuf:"bytes,2,rep,name=lines,proto3" json:"lines,omitempty"`
-	ShipTo   *Address `protobuf:"bytes,3,opt,name=ship_to,proto3" json:"ship_to,omitempty"`
-	// The payment provider's name for how the client pays.
-	PaymentMethod string            `protobuf:"bytes,4,opt,name=payment_method,proto3" json:"payment_method,omitempty"`
-	Note          string            `protobuf:"bytes,5,opt,name=note,proto3" json:"note,omitempty"`
+	// ISO 4217, upper case. It says how many decimals a minor unit has: 1250 is 12.50 EUR, 1250 JPY and 1.250 KWD.
+	Currency string `protobuf:"bytes,1,opt,name=currency,proto3" json:"currency,omitempty"`
+	// 1 to 200 lines. The sum over them is above 0 and at most 2^53-1.
+	Lines  []*Line  `protobuf:"bytes,2,rep,name=lines,proto3" json:"lines,omitempty"`
+	ShipTo *Address `protobuf:"bytes,3,opt,name=ship_to,proto3" json:"ship_to,omitempty"`
+	// The payment provider's name for how the client pays: 1 to 255 characters.
+	PaymentMethod string `protobuf:"bytes,4,opt,name=payment_method,proto3" json:"payment_method,omitempty"`
+	// At most 2000 characters.
+	Note string `protobuf:"bytes,5,opt,name=note,proto3" json:"note,omitempty"`
+	// At most 20 entries, of keys of 1 to 40 characters and values of at most 500.
 	Metadata      map[string]string `protobuf:"bytes,6,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -399,8 +460,10 @@ type Order struct {
 	IdempotencyKey string                 `protobuf:"bytes,11,opt,name=idempotency_key,proto3" json:"idempotency_key,omitempty"`
 	CreatedAt      *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=created_at,proto3" json:"created_at,omitempty"`
 	UpdatedAt      *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=updated_at,proto3" json:"updated_at,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What the customer has to do before the order can go on; absent while nothing is asked of the customer.
+	NextAction    *NextAction `protobuf:"bytes,14,opt,name=next_action,proto3" json:"next_action,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Order) Reset() {
@@ -524,16 +587,90 @@ func (x *Order) GetUpdatedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Order) GetNextAction() *NextAction {
+	if x != nil {
+		return x.NextAction
+	}
+	return nil
+}
+
+// NextAction is something that only the customer can do, such as to confirm a payment at the bank.
+type NextAction struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A stable word, such as "redirect_to_url".
+	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// Where to send the customer.
+	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
+	// When the order is undone if nothing has happened.
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expires_at,proto3" json:"expires_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NextAction) Reset() {
+	*x = NextAction{}
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NextAction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NextAction) ProtoMessage() {}
+
+func (x *NextAction) ProtoReflect() protoreflect.Message {
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NextAction.ProtoReflect.Descriptor instead.
+func (*NextAction) Descriptor() ([]byte, []int) {
+	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *NextAction) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *NextAction) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *NextAction) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
 type GetOrderRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	OrderId       string                 `protobuf:"bytes,1,opt,name=order_id,proto3" json:"order_id,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	OrderId string                 `protobuf:"bytes,1,opt,name=order_id,proto3" json:"order_id,omitempty"`
+	// How many seconds to wait for the order's end, at most 20; more counts as 20. The answer comes when the status is final or the time
+	// is over, and is the order as it is then. 0 does not wait. Callers over HTTP say it with the header "Prefer: wait=N".
+	WaitSeconds   int32 `protobuf:"varint,2,opt,name=wait_seconds,proto3" json:"wait_seconds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetOrderRequest) Reset() {
 	*x = GetOrderRequest{}
-	mi := &file_throughline_order_v1_order_service_proto_msgTypes[5]
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -545,7 +682,7 @@ func (x *GetOrderRequest) String() string {
 func (*GetOrderRequest) ProtoMessage() {}
 
 func (x *GetOrderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_order_v1_order_service_proto_msgTypes[5]
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -558,7 +695,7 @@ func (x *GetOrderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOrderRequest.ProtoReflect.Descriptor instead.
 func (*GetOrderRequest) Descriptor() ([]byte, []int) {
-	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{5}
+	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetOrderRequest) GetOrderId() string {
@@ -566,6 +703,13 @@ func (x *GetOrderRequest) GetOrderId() string {
 		return x.OrderId
 	}
 	return ""
+}
+
+func (x *GetOrderRequest) GetWaitSeconds() int32 {
+	if x != nil {
+		return x.WaitSeconds
+	}
+	return 0
 }
 
 type GetOrderResponse struct {
@@ -577,7 +721,7 @@ type GetOrderResponse struct {
 
 func (x *GetOrderResponse) Reset() {
 	*x = GetOrderResponse{}
-	mi := &file_throughline_order_v1_order_service_proto_msgTypes[6]
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -589,7 +733,7 @@ func (x *GetOrderResponse) String() string {
 func (*GetOrderResponse) ProtoMessage() {}
 
 func (x *GetOrderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_order_v1_order_service_proto_msgTypes[6]
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -602,7 +746,7 @@ func (x *GetOrderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOrderResponse.ProtoReflect.Descriptor instead.
 func (*GetOrderResponse) Descriptor() ([]byte, []int) {
-	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{6}
+	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetOrderResponse) GetOrder() *Order {
@@ -624,7 +768,7 @@ type ListOrdersRequest struct {
 
 func (x *ListOrdersRequest) Reset() {
 	*x = ListOrdersRequest{}
-	mi := &file_throughline_order_v1_order_service_proto_msgTypes[7]
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -636,7 +780,7 @@ func (x *ListOrdersRequest) String() string {
 func (*ListOrdersRequest) ProtoMessage() {}
 
 func (x *ListOrdersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_order_v1_order_service_proto_msgTypes[7]
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -649,7 +793,7 @@ func (x *ListOrdersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOrdersRequest.ProtoReflect.Descriptor instead.
 func (*ListOrdersRequest) Descriptor() ([]byte, []int) {
-	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{7}
+	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListOrdersRequest) GetPageSize() int32 {
@@ -677,7 +821,7 @@ type ListOrdersResponse struct {
 
 func (x *ListOrdersResponse) Reset() {
 	*x = ListOrdersResponse{}
-	mi := &file_throughline_order_v1_order_service_proto_msgTypes[8]
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -689,7 +833,7 @@ func (x *ListOrdersResponse) String() string {
 func (*ListOrdersResponse) ProtoMessage() {}
 
 func (x *ListOrdersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_order_v1_order_service_proto_msgTypes[8]
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -702,7 +846,7 @@ func (x *ListOrdersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOrdersResponse.ProtoReflect.Descriptor instead.
 func (*ListOrdersResponse) Descriptor() ([]byte, []int) {
-	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{8}
+	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListOrdersResponse) GetOrders() []*Order {
@@ -730,7 +874,7 @@ type CancelOrderRequest struct {
 
 func (x *CancelOrderRequest) Reset() {
 	*x = CancelOrderRequest{}
-	mi := &file_throughline_order_v1_order_service_proto_msgTypes[9]
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -742,7 +886,7 @@ func (x *CancelOrderRequest) String() string {
 func (*CancelOrderRequest) ProtoMessage() {}
 
 func (x *CancelOrderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_order_v1_order_service_proto_msgTypes[9]
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -755,7 +899,7 @@ func (x *CancelOrderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOrderRequest.ProtoReflect.Descriptor instead.
 func (*CancelOrderRequest) Descriptor() ([]byte, []int) {
-	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{9}
+	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CancelOrderRequest) GetOrderId() string {
@@ -781,7 +925,7 @@ type CancelOrderResponse struct {
 
 func (x *CancelOrderResponse) Reset() {
 	*x = CancelOrderResponse{}
-	mi := &file_throughline_order_v1_order_service_proto_msgTypes[10]
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -793,7 +937,7 @@ func (x *CancelOrderResponse) String() string {
 func (*CancelOrderResponse) ProtoMessage() {}
 
 func (x *CancelOrderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_order_v1_order_service_proto_msgTypes[10]
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -806,7 +950,7 @@ func (x *CancelOrderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOrderResponse.ProtoReflect.Descriptor instead.
 func (*CancelOrderResponse) Descriptor() ([]byte, []int) {
-	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{10}
+	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CancelOrderResponse) GetOrder() *Order {
@@ -814,6 +958,186 @@ func (x *CancelOrderResponse) GetOrder() *Order {
 		return x.Order
 	}
 	return nil
+}
+
+type GetIdempotencyKeyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The key of an order, in the form that the metadata entry "idempotency-key" takes. Keys of cancellations are not looked for.
+	Key           string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetIdempotencyKeyRequest) Reset() {
+	*x = GetIdempotencyKeyRequest{}
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetIdempotencyKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetIdempotencyKeyRequest) ProtoMessage() {}
+
+func (x *GetIdempotencyKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetIdempotencyKeyRequest.ProtoReflect.Descriptor instead.
+func (*GetIdempotencyKeyRequest) Descriptor() ([]byte, []int) {
+	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *GetIdempotencyKeyRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+type GetIdempotencyKeyResponse struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	IdempotencyKey *IdempotencyKey        `protobuf:"bytes,1,opt,name=idempotency_key,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *GetIdempotencyKeyResponse) Reset() {
+	*x = GetIdempotencyKeyResponse{}
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetIdempotencyKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetIdempotencyKeyResponse) ProtoMessage() {}
+
+func (x *GetIdempotencyKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetIdempotencyKeyResponse.ProtoReflect.Descriptor instead.
+func (*GetIdempotencyKeyResponse) Descriptor() ([]byte, []int) {
+	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *GetIdempotencyKeyResponse) GetIdempotencyKey() *IdempotencyKey {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return nil
+}
+
+// IdempotencyKey is what is known of a key.
+type IdempotencyKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The key, unquoted.
+	Key   string   `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	State KeyState `protobuf:"varint,2,opt,name=state,proto3,enum=throughline.order.v1.KeyState" json:"state,omitempty"`
+	// The order that was placed under the key; empty for an unknown key.
+	OrderId string `protobuf:"bytes,3,opt,name=order_id,proto3" json:"order_id,omitempty"`
+	// When the order was placed; absent for an unknown key.
+	FirstSeenAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=first_seen_at,proto3" json:"first_seen_at,omitempty"`
+	// Until when the first answer is replayed byte for byte. Absent when that time has passed: then a repeat answers with the order as it
+	// is. A key is never reusable, also after this time.
+	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,proto3" json:"expires_at,omitempty"`
+	// How often the first answer was replayed. It is counted on the side, within about a second, and forgotten with the answer.
+	Replays       int64 `protobuf:"varint,6,opt,name=replays,proto3" json:"replays,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IdempotencyKey) Reset() {
+	*x = IdempotencyKey{}
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IdempotencyKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IdempotencyKey) ProtoMessage() {}
+
+func (x *IdempotencyKey) ProtoReflect() protoreflect.Message {
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IdempotencyKey.ProtoReflect.Descriptor instead.
+func (*IdempotencyKey) Descriptor() ([]byte, []int) {
+	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *IdempotencyKey) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *IdempotencyKey) GetState() KeyState {
+	if x != nil {
+		return x.State
+	}
+	return KeyState_KEY_STATE_UNSPECIFIED
+}
+
+func (x *IdempotencyKey) GetOrderId() string {
+	if x != nil {
+		return x.OrderId
+	}
+	return ""
+}
+
+func (x *IdempotencyKey) GetFirstSeenAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FirstSeenAt
+	}
+	return nil
+}
+
+func (x *IdempotencyKey) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+func (x *IdempotencyKey) GetReplays() int64 {
+	if x != nil {
+		return x.Replays
+	}
+	return 0
 }
 
 var File_throughline_order_v1_order_service_proto protoreflect.FileDescriptor
@@ -846,7 +1170,7 @@ const file_throughline_order_v1_order_service_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"H\n" +
 	"\x13CreateOrderResponse\x121\n" +
-	"\x05order\x18\x01 \x01(\v2\x1b.throughline.order.v1.OrderR\x05order\"\x85\x05\n" +
+	"\x05order\x18\x01 \x01(\v2\x1b.throughline.order.v1.OrderR\x05order\"\xc9\x05\n" +
 	"\x05Order\x12\x1a\n" +
 	"\border_id\x18\x01 \x01(\tR\border_id\x129\n" +
 	"\x06status\x18\x02 \x01(\x0e2!.throughline.order.v1.OrderStatusR\x06status\x12\x1a\n" +
@@ -865,12 +1189,21 @@ const file_throughline_order_v1_order_service_proto_rawDesc = "" +
 	"created_at\x12:\n" +
 	"\n" +
 	"updated_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"updated_at\x1a;\n" +
+	"updated_at\x12B\n" +
+	"\vnext_action\x18\x0e \x01(\v2 .throughline.order.v1.NextActionR\vnext_action\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"-\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"n\n" +
+	"\n" +
+	"NextAction\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x10\n" +
+	"\x03url\x18\x02 \x01(\tR\x03url\x12:\n" +
+	"\n" +
+	"expires_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expires_at\"Q\n" +
 	"\x0fGetOrderRequest\x12\x1a\n" +
-	"\border_id\x18\x01 \x01(\tR\border_id\"E\n" +
+	"\border_id\x18\x01 \x01(\tR\border_id\x12\"\n" +
+	"\fwait_seconds\x18\x02 \x01(\x05R\fwait_seconds\"E\n" +
 	"\x10GetOrderResponse\x121\n" +
 	"\x05order\x18\x01 \x01(\v2\x1b.throughline.order.v1.OrderR\x05order\"Q\n" +
 	"\x11ListOrdersRequest\x12\x1c\n" +
@@ -885,7 +1218,20 @@ const file_throughline_order_v1_order_service_proto_rawDesc = "" +
 	"\border_id\x18\x01 \x01(\tR\border_id\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"H\n" +
 	"\x13CancelOrderResponse\x121\n" +
-	"\x05order\x18\x01 \x01(\v2\x1b.throughline.order.v1.OrderR\x05order*\xd7\x01\n" +
+	"\x05order\x18\x01 \x01(\v2\x1b.throughline.order.v1.OrderR\x05order\",\n" +
+	"\x18GetIdempotencyKeyRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\"k\n" +
+	"\x19GetIdempotencyKeyResponse\x12N\n" +
+	"\x0fidempotency_key\x18\x01 \x01(\v2$.throughline.order.v1.IdempotencyKeyR\x0fidempotency_key\"\x8c\x02\n" +
+	"\x0eIdempotencyKey\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x124\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x1e.throughline.order.v1.KeyStateR\x05state\x12\x1a\n" +
+	"\border_id\x18\x03 \x01(\tR\border_id\x12@\n" +
+	"\rfirst_seen_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\rfirst_seen_at\x12:\n" +
+	"\n" +
+	"expires_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expires_at\x12\x18\n" +
+	"\areplays\x18\x06 \x01(\x03R\areplays*\xd7\x01\n" +
 	"\vOrderStatus\x12\x1c\n" +
 	"\x18ORDER_STATUS_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14ORDER_STATUS_PENDING\x10\x01\x12\x1a\n" +
@@ -893,13 +1239,18 @@ const file_throughline_order_v1_order_service_proto_rawDesc = "" +
 	"\x19ORDER_STATUS_COMPENSATING\x10\x03\x12\x17\n" +
 	"\x13ORDER_STATUS_FAILED\x10\x04\x12\x1a\n" +
 	"\x16ORDER_STATUS_CANCELLED\x10\x05\x12 \n" +
-	"\x1cORDER_STATUS_NEEDS_ATTENTION\x10\x062\x92\x03\n" +
+	"\x1cORDER_STATUS_NEEDS_ATTENTION\x10\x06*S\n" +
+	"\bKeyState\x12\x19\n" +
+	"\x15KEY_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11KEY_STATE_UNKNOWN\x10\x01\x12\x15\n" +
+	"\x11KEY_STATE_SETTLED\x10\x022\x88\x04\n" +
 	"\fOrderService\x12b\n" +
 	"\vCreateOrder\x12(.throughline.order.v1.CreateOrderRequest\x1a).throughline.order.v1.CreateOrderResponse\x12Y\n" +
 	"\bGetOrder\x12%.throughline.order.v1.GetOrderRequest\x1a&.throughline.order.v1.GetOrderResponse\x12_\n" +
 	"\n" +
 	"ListOrders\x12'.throughline.order.v1.ListOrdersRequest\x1a(.throughline.order.v1.ListOrdersResponse\x12b\n" +
-	"\vCancelOrder\x12(.throughline.order.v1.CancelOrderRequest\x1a).throughline.order.v1.CancelOrderResponseB\xea\x01\n" +
+	"\vCancelOrder\x12(.throughline.order.v1.CancelOrderRequest\x1a).throughline.order.v1.CancelOrderResponse\x12t\n" +
+	"\x11GetIdempotencyKey\x12..throughline.order.v1.GetIdempotencyKeyRequest\x1a/.throughline.order.v1.GetIdempotencyKeyResponseB\xea\x01\n" +
 	"\x18com.throughline.order.v1B\x11OrderServiceProtoP\x01ZIgithub.com/throughline/throughline/proto/gen/throughline/order/v1;orderv1\xa2\x02\x03TOX\xaa\x02\x14Throughline.Order.V1\xca\x02\x14Throughline\\Order\\V1\xe2\x02 Throughline\\Order\\V1\\GPBMetadata\xea\x02\x16Throughline::Order::V1b\x06proto3"
 
 var (
@@ -914,52 +1265,65 @@ func file_throughline_order_v1_order_service_proto_rawDescGZIP() []byte {
 	return file_throughline_order_v1_order_service_proto_rawDescData
 }
 
-var file_throughline_order_v1_order_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_throughline_order_v1_order_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_throughline_order_v1_order_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_throughline_order_v1_order_service_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_throughline_order_v1_order_service_proto_goTypes = []any{
-	(OrderStatus)(0),              // 0: throughline.order.v1.OrderStatus
-	(*Line)(nil),                  // 1: throughline.order.v1.Line
-	(*Address)(nil),               // 2: throughline.order.v1.Address
-	(*CreateOrderRequest)(nil),    // 3: throughline.order.v1.CreateOrderRequest
-	(*CreateOrderResponse)(nil),   // 4: throughline.order.v1.CreateOrderResponse
-	(*Order)(nil),                 // 5: throughline.order.v1.Order
-	(*GetOrderRequest)(nil),       // 6: throughline.order.v1.GetOrderRequest
-	(*GetOrderResponse)(nil),      // 7: throughline.order.v1.GetOrderResponse
-	(*ListOrdersRequest)(nil),     // 8: throughline.order.v1.ListOrdersRequest
-	(*ListOrdersResponse)(nil),    // 9: throughline.order.v1.ListOrdersResponse
-	(*CancelOrderRequest)(nil),    // 10: throughline.order.v1.CancelOrderRequest
-	(*CancelOrderResponse)(nil),   // 11: throughline.order.v1.CancelOrderResponse
-	nil,                           // 12: throughline.order.v1.CreateOrderRequest.MetadataEntry
-	nil,                           // 13: throughline.order.v1.Order.MetadataEntry
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(OrderStatus)(0),                  // 0: throughline.order.v1.OrderStatus
+	(KeyState)(0),                     // 1: throughline.order.v1.KeyState
+	(*Line)(nil),                      // 2: throughline.order.v1.Line
+	(*Address)(nil),                   // 3: throughline.order.v1.Address
+	(*CreateOrderRequest)(nil),        // 4: throughline.order.v1.CreateOrderRequest
+	(*CreateOrderResponse)(nil),       // 5: throughline.order.v1.CreateOrderResponse
+	(*Order)(nil),                     // 6: throughline.order.v1.Order
+	(*NextAction)(nil),                // 7: throughline.order.v1.NextAction
+	(*GetOrderRequest)(nil),           // 8: throughline.order.v1.GetOrderRequest
+	(*GetOrderResponse)(nil),          // 9: throughline.order.v1.GetOrderResponse
+	(*ListOrdersRequest)(nil),         // 10: throughline.order.v1.ListOrdersRequest
+	(*ListOrdersResponse)(nil),        // 11: throughline.order.v1.ListOrdersResponse
+	(*CancelOrderRequest)(nil),        // 12: throughline.order.v1.CancelOrderRequest
+	(*CancelOrderResponse)(nil),       // 13: throughline.order.v1.CancelOrderResponse
+	(*GetIdempotencyKeyRequest)(nil),  // 14: throughline.order.v1.GetIdempotencyKeyRequest
+	(*GetIdempotencyKeyResponse)(nil), // 15: throughline.order.v1.GetIdempotencyKeyResponse
+	(*IdempotencyKey)(nil),            // 16: throughline.order.v1.IdempotencyKey
+	nil,                               // 17: throughline.order.v1.CreateOrderRequest.MetadataEntry
+	nil,                               // 18: throughline.order.v1.Order.MetadataEntry
+	(*timestamppb.Timestamp)(nil),     // 19: google.protobuf.Timestamp
 }
 var file_throughline_order_v1_order_service_proto_depIdxs = []int32{
-	1,  // 0: throughline.order.v1.CreateOrderRequest.lines:type_name -> throughline.order.v1.Line
-	2,  // 1: throughline.order.v1.CreateOrderRequest.ship_to:type_name -> throughline.order.v1.Address
-	12, // 2: throughline.order.v1.CreateOrderRequest.metadata:type_name -> throughline.order.v1.CreateOrderRequest.MetadataEntry
-	5,  // 3: throughline.order.v1.CreateOrderResponse.order:type_name -> throughline.order.v1.Order
+	2,  // 0: throughline.order.v1.CreateOrderRequest.lines:type_name -> throughline.order.v1.Line
+	3,  // 1: throughline.order.v1.CreateOrderRequest.ship_to:type_name -> throughline.order.v1.Address
+	17, // 2: throughline.order.v1.CreateOrderRequest.metadata:type_name -> throughline.order.v1.CreateOrderRequest.MetadataEntry
+	6,  // 3: throughline.order.v1.CreateOrderResponse.order:type_name -> throughline.order.v1.Order
 	0,  // 4: throughline.order.v1.Order.status:type_name -> throughline.order.v1.OrderStatus
-	1,  // 5: throughline.order.v1.Order.lines:type_name -> throughline.order.v1.Line
-	2,  // 6: throughline.order.v1.Order.ship_to:type_name -> throughline.order.v1.Address
-	13, // 7: throughline.order.v1.Order.metadata:type_name -> throughline.order.v1.Order.MetadataEntry
-	14, // 8: throughline.order.v1.Order.created_at:type_name -> google.protobuf.Timestamp
-	14, // 9: throughline.order.v1.Order.updated_at:type_name -> google.protobuf.Timestamp
-	5,  // 10: throughline.order.v1.GetOrderResponse.order:type_name -> throughline.order.v1.Order
-	5,  // 11: throughline.order.v1.ListOrdersResponse.orders:type_name -> throughline.order.v1.Order
-	5,  // 12: throughline.order.v1.CancelOrderResponse.order:type_name -> throughline.order.v1.Order
-	3,  // 13: throughline.order.v1.OrderService.CreateOrder:input_type -> throughline.order.v1.CreateOrderRequest
-	6,  // 14: throughline.order.v1.OrderService.GetOrder:input_type -> throughline.order.v1.GetOrderRequest
-	8,  // 15: throughline.order.v1.OrderService.ListOrders:input_type -> throughline.order.v1.ListOrdersRequest
-	10, // 16: throughline.order.v1.OrderService.CancelOrder:input_type -> throughline.order.v1.CancelOrderRequest
-	4,  // 17: throughline.order.v1.OrderService.CreateOrder:output_type -> throughline.order.v1.CreateOrderResponse
-	7,  // 18: throughline.order.v1.OrderService.GetOrder:output_type -> throughline.order.v1.GetOrderResponse
-	9,  // 19: throughline.order.v1.OrderService.ListOrders:output_type -> throughline.order.v1.ListOrdersResponse
-	11, // 20: throughline.order.v1.OrderService.CancelOrder:output_type -> throughline.order.v1.CancelOrderResponse
-	17, // [17:21] is the sub-list for method output_type
-	13, // [13:17] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	2,  // 5: throughline.order.v1.Order.lines:type_name -> throughline.order.v1.Line
+	3,  // 6: throughline.order.v1.Order.ship_to:type_name -> throughline.order.v1.Address
+	18, // 7: throughline.order.v1.Order.metadata:type_name -> throughline.order.v1.Order.MetadataEntry
+	19, // 8: throughline.order.v1.Order.created_at:type_name -> google.protobuf.Timestamp
+	19, // 9: throughline.order.v1.Order.updated_at:type_name -> google.protobuf.Timestamp
+	7,  // 10: throughline.order.v1.Order.next_action:type_name -> throughline.order.v1.NextAction
+	19, // 11: throughline.order.v1.NextAction.expires_at:type_name -> google.protobuf.Timestamp
+	6,  // 12: throughline.order.v1.GetOrderResponse.order:type_name -> throughline.order.v1.Order
+	6,  // 13: throughline.order.v1.ListOrdersResponse.orders:type_name -> throughline.order.v1.Order
+	6,  // 14: throughline.order.v1.CancelOrderResponse.order:type_name -> throughline.order.v1.Order
+	16, // 15: throughline.order.v1.GetIdempotencyKeyResponse.idempotency_key:type_name -> throughline.order.v1.IdempotencyKey
+	1,  // 16: throughline.order.v1.IdempotencyKey.state:type_name -> throughline.order.v1.KeyState
+	19, // 17: throughline.order.v1.IdempotencyKey.first_seen_at:type_name -> google.protobuf.Timestamp
+	19, // 18: throughline.order.v1.IdempotencyKey.expires_at:type_name -> google.protobuf.Timestamp
+	4,  // 19: throughline.order.v1.OrderService.CreateOrder:input_type -> throughline.order.v1.CreateOrderRequest
+	8,  // 20: throughline.order.v1.OrderService.GetOrder:input_type -> throughline.order.v1.GetOrderRequest
+	10, // 21: throughline.order.v1.OrderService.ListOrders:input_type -> throughline.order.v1.ListOrdersRequest
+	12, // 22: throughline.order.v1.OrderService.CancelOrder:input_type -> throughline.order.v1.CancelOrderRequest
+	14, // 23: throughline.order.v1.OrderService.GetIdempotencyKey:input_type -> throughline.order.v1.GetIdempotencyKeyRequest
+	5,  // 24: throughline.order.v1.OrderService.CreateOrder:output_type -> throughline.order.v1.CreateOrderResponse
+	9,  // 25: throughline.order.v1.OrderService.GetOrder:output_type -> throughline.order.v1.GetOrderResponse
+	11, // 26: throughline.order.v1.OrderService.ListOrders:output_type -> throughline.order.v1.ListOrdersResponse
+	13, // 27: throughline.order.v1.OrderService.CancelOrder:output_type -> throughline.order.v1.CancelOrderResponse
+	15, // 28: throughline.order.v1.OrderService.GetIdempotencyKey:output_type -> throughline.order.v1.GetIdempotencyKeyResponse
+	24, // [24:29] is the sub-list for method output_type
+	19, // [19:24] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_throughline_order_v1_order_service_proto_init() }
@@ -972,8 +1336,8 @@ func file_throughline_order_v1_order_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_throughline_order_v1_order_service_proto_rawDesc), len(file_throughline_order_v1_order_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   13,
+			NumEnums:      2,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -62,6 +62,8 @@ func local_request_OrderService_CreateOrder_0(ctx context.Context, marshaler run
 	return msg, metadata, err
 }
 
+var filter_OrderService_GetOrder_0 = &utilities.DoubleArray{Encoding: map[string]int{"order_id": 0}, Base: []int{1, 1, 0}, Check: []int{0, 1, 2}}
+
 func request_OrderService_GetOrder_0(ctx context.Context, marshaler runtime.Marshaler, client OrderServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
 		protoReq GetOrderRequest
@@ -75,6 +77,12 @@ func request_OrderService_GetOrder_0(ctx context.Context, marshaler runtime.Mars
 	protoReq.OrderId, err = runtime.String(val)
 	if err != nil {
 		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "order_id", err)
+	}
+	if err := req.ParseForm(); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if err := runtime.PopulateQueryParameters(&protoReq, req.Form, filter_OrderService_GetOrder_0); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
 	}
 	if req.Body != nil {
 		_, _ = io.Copy(io.Discard, req.Body)
@@ -96,6 +104,12 @@ func local_request_OrderService_GetOrder_0(ctx context.Context, marshaler runtim
 	protoReq.OrderId, err = runtime.String(val)
 	if err != nil {
 		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "order_id", err)
+	}
+	if err := req.ParseForm(); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if err := runtime.PopulateQueryParameters(&protoReq, req.Form, filter_OrderService_GetOrder_0); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
 	}
 	msg, err := server.GetOrder(ctx, &protoReq)
 	return msg, metadata, err
@@ -178,6 +192,45 @@ func local_request_OrderService_CancelOrder_0(ctx context.Context, marshaler run
 		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "order_id", err)
 	}
 	msg, err := server.CancelOrder(ctx, &protoReq)
+	return msg, metadata, err
+}
+
+func request_OrderService_GetIdempotencyKey_0(ctx context.Context, marshaler runtime.Marshaler, client OrderServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq GetIdempotencyKeyRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	val, ok := pathParams["key"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "key")
+	}
+	protoReq.Key, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "key", err)
+	}
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+	}
+	msg, err := client.GetIdempotencyKey(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
+	return msg, metadata, err
+}
+
+func local_request_OrderService_GetIdempotencyKey_0(ctx context.Context, marshaler runtime.Marshaler, server OrderServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq GetIdempotencyKeyRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	val, ok := pathParams["key"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "key")
+	}
+	protoReq.Key, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "key", err)
+	}
+	msg, err := server.GetIdempotencyKey(ctx, &protoReq)
 	return msg, metadata, err
 }
 
@@ -266,6 +319,26 @@ func RegisterOrderServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			return
 		}
 		forward_OrderService_CancelOrder_0(annotatedContext, mux, outboundMarshaler, w, req, response_OrderService_CancelOrder_0{resp.(*CancelOrderResponse)}, mux.GetForwardResponseOptions()...)
+	})
+	mux.Handle(http.MethodGet, pattern_OrderService_GetIdempotencyKey_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		var stream runtime.ServerTransportStream
+		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/throughline.order.v1.OrderService/GetIdempotencyKey", runtime.WithHTTPPathPattern("/v1/idempotency-keys/{key}"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := local_request_OrderService_GetIdempotencyKey_0(annotatedContext, inboundMarshaler, server, req, pathParams)
+		md.HeaderMD, md.TrailerMD = metadata.Join(md.HeaderMD, stream.Header()), metadata.Join(md.TrailerMD, stream.Trailer())
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_OrderService_GetIdempotencyKey_0(annotatedContext, mux, outboundMarshaler, w, req, response_OrderService_GetIdempotencyKey_0{resp.(*GetIdempotencyKeyResponse)}, mux.GetForwardResponseOptions()...)
 	})
 
 	return nil
@@ -375,6 +448,23 @@ func RegisterOrderServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 		}
 		forward_OrderService_CancelOrder_0(annotatedContext, mux, outboundMarshaler, w, req, response_OrderService_CancelOrder_0{resp.(*CancelOrderResponse)}, mux.GetForwardResponseOptions()...)
 	})
+	mux.Handle(http.MethodGet, pattern_OrderService_GetIdempotencyKey_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/throughline.order.v1.OrderService/GetIdempotencyKey", runtime.WithHTTPPathPattern("/v1/idempotency-keys/{key}"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := request_OrderService_GetIdempotencyKey_0(annotatedContext, inboundMarshaler, client, req, pathParams)
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_OrderService_GetIdempotencyKey_0(annotatedContext, mux, outboundMarshaler, w, req, response_OrderService_GetIdempotencyKey_0{resp.(*GetIdempotencyKeyResponse)}, mux.GetForwardResponseOptions()...)
+	})
 	return nil
 }
 
@@ -405,16 +495,27 @@ func (m response_OrderService_CancelOrder_0) XXX_ResponseBody() interface{} {
 	return response.Order
 }
 
+type response_OrderService_GetIdempotencyKey_0 struct {
+	*GetIdempotencyKeyResponse
+}
+
+func (m response_OrderService_GetIdempotencyKey_0) XXX_ResponseBody() interface{} {
+	response := m.GetIdempotencyKeyResponse
+	return response.IdempotencyKey
+}
+
 var (
-	pattern_OrderService_CreateOrder_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "orders"}, ""))
-	pattern_OrderService_GetOrder_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "orders", "order_id"}, ""))
-	pattern_OrderService_ListOrders_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "orders"}, ""))
-	pattern_OrderService_CancelOrder_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "orders", "order_id", "cancel"}, ""))
+	pattern_OrderService_CreateOrder_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "orders"}, ""))
+	pattern_OrderService_GetOrder_0          = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "orders", "order_id"}, ""))
+	pattern_OrderService_ListOrders_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "orders"}, ""))
+	pattern_OrderService_CancelOrder_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "orders", "order_id", "cancel"}, ""))
+	pattern_OrderService_GetIdempotencyKey_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "idempotency-keys", "key"}, ""))
 )
 
 var (
-	forward_OrderService_CreateOrder_0 = runtime.ForwardResponseMessage
-	forward_OrderService_GetOrder_0    = runtime.ForwardResponseMessage
-	forward_OrderService_ListOrders_0  = runtime.ForwardResponseMessage
-	forward_OrderService_CancelOrder_0 = runtime.ForwardResponseMessage
+	forward_OrderService_CreateOrder_0       = runtime.ForwardResponseMessage
+	forward_OrderService_GetOrder_0          = runtime.ForwardResponseMessage
+	forward_OrderService_ListOrders_0        = runtime.ForwardResponseMessage
+	forward_OrderService_CancelOrder_0       = runtime.ForwardResponseMessage
+	forward_OrderService_GetIdempotencyKey_0 = runtime.ForwardResponseMessage
 )

@@ -19,10 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	OrderService_CreateOrder_FullMethodName = "/throughline.order.v1.OrderService/CreateOrder"
-	OrderService_GetOrder_FullMethodName    = "/throughline.order.v1.OrderService/GetOrder"
-	OrderService_ListOrders_FullMethodName  = "/throughline.order.v1.OrderService/ListOrders"
-	OrderService_CancelOrder_FullMethodName = "/throughline.order.v1.OrderService/CancelOrder"
+	OrderService_CreateOrder_FullMethodName       = "/throughline.order.v1.OrderService/CreateOrder"
+	OrderService_GetOrder_FullMethodName          = "/throughline.order.v1.OrderService/GetOrder"
+	OrderService_ListOrders_FullMethodName        = "/throughline.order.v1.OrderService/ListOrders"
+	OrderService_CancelOrder_FullMethodName       = "/throughline.order.v1.OrderService/CancelOrder"
+	OrderService_GetIdempotencyKey_FullMethodName = "/throughline.order.v1.OrderService/GetIdempotencyKey"
 )
 
 // OrderServiceClient is the client API for OrderService service.
@@ -37,13 +38,15 @@ type OrderServiceClient interface {
 	// CreateOrder places an order. It needs the metadata entry "idempotency-key". The same key with the same order
 	// answers what the first call answered; with another order it is refused. It may be repeated without limit.
 	CreateOrder(ctx context.Context, in *CreateOrderRequest, opts ...grpc.CallOption) (*CreateOrderResponse, error)
-	// GetOrder answers with the order as it is now.
+	// GetOrder answers with the order as it is now, or waits for its end first.
 	GetOrder(ctx context.Context, in *GetOrderRequest, opts ...grpc.CallOption) (*GetOrderResponse, error)
 	// ListOrders answers with the client's orders, newest first.
 	ListOrders(ctx context.Context, in *ListOrdersRequest, opts ...grpc.CallOption) (*ListOrdersResponse, error)
 	// CancelOrder asks for an order to be undone. It needs the metadata entry "idempotency-key", another one than the
 	// order's own. It is accepted until the command to capture the payment has been committed.
 	CancelOrder(ctx context.Context, in *CancelOrderRequest, opts ...grpc.CallOption) (*CancelOrderResponse, error)
+	// GetIdempotencyKey tells what is known of a key of the client's. It is for the owner of the key only.
+	GetIdempotencyKey(ctx context.Context, in *GetIdempotencyKeyRequest, opts ...grpc.CallOption) (*GetIdempotencyKeyResponse, error)
 }
 
 type orderServiceClient struct {
@@ -94,6 +97,16 @@ func (c *orderServiceClient) CancelOrder(ctx context.Context, in *CancelOrderReq
 	return out, nil
 }
 
+func (c *orderServiceClient) GetIdempotencyKey(ctx context.Context, in *GetIdempotencyKeyRequest, opts ...grpc.CallOption) (*GetIdempotencyKeyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetIdempotencyKeyResponse)
+	err := c.cc.Invoke(ctx, OrderService_GetIdempotencyKey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OrderServiceServer is the server API for OrderService service.
 // All implementations must embed UnimplementedOrderServiceServer
 // for forward compatibility.
@@ -106,13 +119,15 @@ type OrderServiceServer interface {
 	// CreateOrder places an order. It needs the metadata entry "idempotency-key". The same key with the same order
 	// answers what the first call answered; with another order it is refused. It may be repeated without limit.
 	CreateOrder(context.Context, *CreateOrderRequest) (*CreateOrderResponse, error)
-	// GetOrder answers with the order as it is now.
+	// GetOrder answers with the order as it is now, or waits for its end first.
 	GetOrder(context.Context, *GetOrderRequest) (*GetOrderResponse, error)
 	// ListOrders answers with the client's orders, newest first.
 	ListOrders(context.Context, *ListOrdersRequest) (*ListOrdersResponse, error)
 	// CancelOrder asks for an order to be undone. It needs the metadata entry "idempotency-key", another one than the
 	// order's own. It is accepted until the command to capture the payment has been committed.
 	CancelOrder(context.Context, *CancelOrderRequest) (*CancelOrderResponse, error)
+	// GetIdempotencyKey tells what is known of a key of the client's. It is for the owner of the key only.
+	GetIdempotencyKey(context.Context, *GetIdempotencyKeyRequest) (*GetIdempotencyKeyResponse, error)
 	mustEmbedUnimplementedOrderServiceServer()
 }
 
@@ -134,6 +149,9 @@ func (UnimplementedOrderServiceServer) ListOrders(context.Context, *ListOrdersRe
 }
 func (UnimplementedOrderServiceServer) CancelOrder(context.Context, *CancelOrderRequest) (*CancelOrderResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelOrder not implemented")
+}
+func (UnimplementedOrderServiceServer) GetIdempotencyKey(context.Context, *GetIdempotencyKeyRequest) (*GetIdempotencyKeyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetIdempotencyKey not implemented")
 }
 func (UnimplementedOrderServiceServer) mustEmbedUnimplementedOrderServiceServer() {}
 func (UnimplementedOrderServiceServer) testEmbeddedByValue()                      {}
@@ -228,6 +246,24 @@ func _OrderService_CancelOrder_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OrderService_GetIdempotencyKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetIdempotencyKeyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OrderServiceServer).GetIdempotencyKey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OrderService_GetIdempotencyKey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OrderServiceServer).GetIdempotencyKey(ctx, req.(*GetIdempotencyKeyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // OrderService_ServiceDesc is the grpc.ServiceDesc for OrderService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -250,6 +286,10 @@ var OrderService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CancelOrder",
 			Handler:    _OrderService_CancelOrder_Handler,
+		},
+		{
+			MethodName: "GetIdempotencyKey",
+			Handler:    _OrderService_GetIdempotencyKey_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -16,6 +16,9 @@ import (
 // version than it expected.
 const CodeRequire = "TL001"
 
+// codeReadOnly is what a statement that writes gets in a read-only transaction.
+const codeReadOnly = "25006"
+
 // Class says what an error of the database asks of the caller.
 type Class int
 
@@ -81,7 +84,7 @@ func classifyCode(code string) Class {
 		return Conflict
 	case "55P03": // lock not available
 		return LockTimeout
-	case "25006": // read-only transaction: the session is on a standby, or on a primary that was demoted
+	case codeReadOnly: // read-only transaction: the session is on a standby, or on a primary that was demoted
 		return Unavailable
 	case "57014": // canceled: by statement_timeout, or because the caller's context ended
 		return Unavailable

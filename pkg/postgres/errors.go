@@ -17,4 +17,7 @@ var (
 
 	// ErrServerTooOld says that the server's version is below [MinServerVersion].
 	ErrServerTooOld = errors.New("Postgres server is too old") //nolint:staticcheck // a proper name
+
+	// errReadOnly is why a session was not kept.
+	errReadOnly = errors.New("the server takes no writes")
 )

@@ -62,7 +62,7 @@ type Config struct {
 // database or role that does not exist, a server below [MinServerVersion] ([ErrServerTooOld]). Errors never contain the
 // password.
 //
-// Sessions use time zone UTC. When a context ends during a statement, the server is asked to cancel it and has a second
+// Sessions use time zone UTC, and can write: a server that is read-only counts as one that cannot be reached. When a context ends during a statement, the server is asked to cancel it and has a second
 // to answer before the connection is given up: so the outcome is known nearly always, and the connection stays usable.
 func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 	pc, err := cfg.poolConfig()
@@ -110,7 +110,27 @@ func (cfg Config) poolConfig() (*pgxpool.Config, error) {
 	pc.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: time.Second}
 	}
+	refuseReadOnly(pc.ConnConfig, cfg.URL)
 	return pc, nil
+}
+
+// refuseReadOnly keeps sessions that cannot write out of the pool, unless the URL says by target_session_attrs which ones it wants: after
+// a failover an address may still lead to the old server, and sessions on a server that was demoted live on. A session that turns
+// out to be one of these is closed, so that the next statement gets one that can write.
+func refuseReadOnly(c *pgx.ConnConfig, url string) {
+	if c.ValidateConnect == nil && !strings.Contains(url, "target_session_attrs") {
+		c.ValidateConnect = func(_ context.Context, conn *pgconn.PgConn) error {
+			// Every server that is new enough reports both by itself, so that this costs no question.
+			if conn.ParameterStatus("in_hot_standby") == "on" || conn.ParameterStatus("default_transaction_read_only") == "on" {
+				return errReadOnly
+			}
+			return nil
+		}
+	}
+	before := c.OnPgError
+	c.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		return err.Code != codeReadOnly && before(conn, err)
+	}
 }
 
 // milliseconds formats a timeout setting for the server: 0 there means none.

@@ -20,6 +20,10 @@
 //   - An action that was undone before it had an outcome is closed by its undo, without a reply; asked for again, it is
 //     refused. One that was done is refused as well, once it was undone.
 //   - A step whose outcome is unknown is attempted again, with growing delay and without a limit, unless it is undone.
+//   - What an attempt without an answer may still bring about, after its step and even its order are over, is looked after by the
+//     action's check, if it has one.
+//
+// A hint from outside that something has changed ([QueueNudge]) lets a step look at once. It carries no meaning of its own.
 //
 // # What it asks of the service
 //

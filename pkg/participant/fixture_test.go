@@ -63,8 +63,11 @@ func (h hotel) Events(r Result) ([]messaging.Message, error) {
 		}
 	}
 	fact := map[string]string{hold: "held", release: "released", tidy: "tidied"}[r.StepName]
-	if _, ok := r.Outcome.(Refused); ok {
+	switch r.Outcome.(type) {
+	case Refused:
 		fact += "_refused"
+	case Waiting:
+		fact += "_on_request"
 	}
 	return []messaging.Message{{Subject: "evt.hotel." + fact, Type: "hotel." + fact, Source: "/hotel", Payload: r.Payload}}, nil
 }

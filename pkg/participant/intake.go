@@ -123,7 +123,7 @@ func (in *intake) read(ctx context.Context, batch []messaging.Delivery) (seen ma
 // take decides about one command. What follows from it belongs to the given trace.
 func (in *intake) take(d *messaging.Delivery, carrier telemetry.Carrier) error {
 	step, ok := in.runner.steps[d.StepName]
-	if !ok {
+	if !ok || len(step.Checks) > 0 {
 		return fmt.Errorf("%w: %w: %q", inbox.ErrPermanent, ErrUnknownStep, d.StepName)
 	}
 	if want := stepKey(d.AggregateID, d.StepName); d.StepKey != want {
@@ -189,7 +189,7 @@ func (in *intake) bury(k Key) {
 		}
 		return
 	}
-	in.records[k] = &Record{OrderID: k.OrderID, StepName: k.StepName, Kind: kindAction, State: StateRefused, UndoneAt: &now, Reason: ReasonUndone}
+	in.records[k] = &Record{OrderID: k.OrderID, StepName: k.StepName, Kind: KindAction, State: StateRefused, UndoneAt: &now, Reason: ReasonUndone}
 }
 
 func (in *intake) change(order uuid.UUID) *change {

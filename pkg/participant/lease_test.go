@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/throughline/throughline/pkg/messaging"
 )
@@ -180,7 +181,7 @@ func TestWaitingIsSaidOnce(t *testing.T) {
 	order := uuid.New()
 	d.apply(r, command(order, hold))
 	g.call(d)
-	g.answer <- Waiting{Ask: time.Minute, Reference: "r14"}
+	g.answer <- Waiting{Ask: time.Minute, Reference: "r14", Result: wrapperspb.String("sign here")}
 	d.finish(r)
 	rec := d.is(order, hold, StateWaiting)
 	if delay := rec.DueAt.Sub(rec.UpdatedAt); delay != time.Minute {
@@ -191,21 +192,32 @@ func TestWaitingIsSaidOnce(t *testing.T) {
 	if c := g.call(d); c.Attempt != 2 || c.Reference != "r14" {
 		t.Errorf("second attempt: got %d with reference %q, want 2, r14", c.Attempt, c.Reference)
 	}
-	g.answer <- Waiting{Ask: time.Minute}
+	g.answer <- Waiting{Ask: time.Minute, Result: wrapperspb.String("sign here")}
 	d.finish(r)
-	d.told(order, "hold_room waiting")
+	first := d.told(order, "evt.hotel.held_on_request 1", "hold_room waiting")[1]
+	if want := string(rec.Result); first.Type != "google.protobuf.StringValue" || string(first.Payload) != want || want == "" {
+		t.Errorf("reply: got %s with %q, want a StringValue with %q", first.Type, first.Payload, want)
+	}
 	d.pass(time.Minute)
 	d.claim(r)
 	g.call(d)
 	g.answer <- Unknown{Err: errors.New("no answer")}
 	d.finish(r)
-	d.is(order, hold, StateWaiting)
+	if kept := d.is(order, hold, StateWaiting); string(kept.Result) != string(rec.Result) {
+		t.Errorf("what is waited for after an attempt without an answer: got %q, want %q", kept.Result, rec.Result)
+	}
+	d.pass(time.Minute)
+	d.claim(r)
+	g.call(d)
+	g.answer <- Waiting{Ask: time.Minute, Result: wrapperspb.String("sign there")}
+	d.finish(r)
 	d.pass(time.Minute)
 	d.claim(r)
 	g.call(d)
 	g.answer <- Done{}
 	d.finish(r)
-	rows := d.told(order, "hold_room waiting", "evt.hotel.held 1", "hold_room done")
+	rows := d.told(order, "evt.hotel.held_on_request 1", "hold_room waiting", "evt.hotel.held_on_request 2", "hold_room waiting",
+		"evt.hotel.held 3", "hold_room done")
 	if last := rows[len(rows)-1]; last.Type != typeOfNothing || len(last.Payload) != 0 {
 		t.Errorf("reply without a result: got %s with %q, want %s and nothing", last.Type, last.Payload, typeOfNothing)
 	}
@@ -337,6 +349,10 @@ func TestNewRunnerRefuses(t *testing.T) {
 		"one name twice":      {steps: []Step{{Name: hold, Perform: perform}, {Name: hold, Perform: perform}}},
 		"undo of nothing":     {steps: []Step{{Name: release, Undoes: []string{hold}, Perform: perform}}},
 		"undo of an undo":     {steps: []Step{{Name: hold, Perform: perform}, {Name: release, Undoes: []string{hold}, Perform: perform}, {Name: tidy, Undoes: []string{release}, Perform: perform}}},
+		"undo and check":      {steps: []Step{{Name: hold, Perform: perform}, {Name: tidy, Undoes: []string{hold}, Checks: []string{hold}, Perform: perform}}},
+		"check of nothing":    {steps: []Step{{Name: tidy, Checks: []string{hold}, Perform: perform}}},
+		"check of an undo":    {steps: []Step{{Name: hold, Perform: perform}, {Name: release, Undoes: []string{hold}, Perform: perform}, {Name: tidy, Checks: []string{release}, Perform: perform}}},
+		"two checks":          {steps: []Step{{Name: hold, Perform: perform}, {Name: release, Checks: []string{hold}, Perform: perform}, {Name: tidy, Checks: []string{hold}, Perform: perform}}},
 		"no pool":             {change: func(c *Config) { c.Pool = nil }},
 		"no consumer":         {change: func(c *Config) { c.Consumer = "" }},
 		"nowhere to reply to": {change: func(c *Config) { c.ReplySubject = "" }},

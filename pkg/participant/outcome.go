@@ -39,10 +39,12 @@ type Unknown struct {
 	Reference string
 }
 
-// Waiting says that the step waits for the customer. It never advances the saga.
+// Waiting says that the step waits for the customer. It never advances the saga. A check says by it that it will look again.
 type Waiting struct {
 	// Ask is when to look again.
 	Ask time.Duration
+	// Result is the payload of the reply, and says what is waited for. It is told once, and again when it is another.
+	Result proto.Message
 	// Reference is the outside system's id.
 	Reference string
 }
@@ -111,14 +113,22 @@ type Step struct {
 	Name string
 	// Undoes lists the actions that this step undoes. It is empty for an action.
 	Undoes []string
+	// Checks lists actions that this step looks after when they are over. It is empty for actions and undos. A check is not asked for by
+	// a command and does not reply: it begins, after the settling time, in the transaction that records the end of such an action, or of
+	// its undo, if one of the action's attempts ended without an answer, so that its request may still arrive. It looks as often as its
+	// outcome is [Waiting], and may look at the action and its undo as siblings.
+	Checks []string
 	// Perform makes one attempt. It must end when ctx does, and must not write to the database. A panic counts as Unknown.
 	// It is never begun for an action whose undo was on record when the step was claimed.
 	Perform func(ctx context.Context, call *Call) Outcome
 }
 
 func (s *Step) kind() string {
-	if len(s.Undoes) > 0 {
-		return kindUndo
+	switch {
+	case len(s.Undoes) > 0:
+		return KindUndo
+	case len(s.Checks) > 0:
+		return KindCheck
 	}
-	return kindAction
+	return KindAction
 }

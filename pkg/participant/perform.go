@@ -61,6 +61,7 @@ func (r *Runner) perform(ctx context.Context, c *claim) (f finished) {
 		call.FirstAttemptAt = *rec.FirstAttemptAt
 	}
 	fault.Point(fault.StepClaimed)
+	f.follow = r.inDoubt(ctx, rec.OrderID, c.step.Undoes)
 	f.outcome = outcomeOf(c.step.Perform(ctx, call))
 	fault.Point(fault.StepCalled)
 	return f

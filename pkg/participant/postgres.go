@@ -86,6 +86,12 @@ type database struct {
 	consumer string
 }
 
+// OnPostgres gives the [Store] on Postgres, for those who put something before it. consumer is the inbox consumer under which
+// commands are marked.
+func OnPostgres(pool *pgxpool.Pool, projector Projector, consumer string) Store {
+	return database{pool, projector, consumer}
+}
+
 func (d database) Load(ctx context.Context, orders, messages []uuid.UUID) (Loaded, error) {
 	l := Loaded{Steps: make(map[Key]*Record), Rows: make(map[uuid.UUID]*Row), Seen: make(map[uuid.UUID]bool)}
 	var b pgx.Batch
@@ -170,6 +176,7 @@ func (d database) Record(ctx context.Context, f *Findings) error {
 		}
 		b.Queue(settleActions, orders, actions)
 	}
+	queueFollow(&b, f.Follow)
 	if err := outbox.Queue(&b, f.Chains); err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ type Intent struct {
 	Payload  []byte
 }
 
-// Result is the outcome of a step, [Done] or [Refused], that is about to be recorded.
+// Result is the outcome of a step, [Done], [Refused] or, the first time, [Waiting], that is about to be recorded.
 type Result struct {
 	OrderID  uuid.UUID
 	StepName string

@@ -1,6 +1,7 @@
 package participant
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -164,6 +165,7 @@ func (r *Runner) record(ctx context.Context, batch []finished) error {
 			return err
 		}
 		unit.Ends = append(unit.Ends, endOf(f, replyID, resultType, result))
+		unit.Follow = append(unit.Follow, r.followUp(f)...)
 		if _, ok := f.outcome.(Done); ok {
 			for _, action := range f.step.Undoes {
 				unit.Undone = append(unit.Undone, Key{f.record.OrderID, action})
@@ -183,24 +185,24 @@ func (r *Runner) record(ctx context.Context, batch []finished) error {
 func (r *Runner) conclude(f *finished, changes map[uuid.UUID]*change) (replyID uuid.UUID, resultType string, result []byte, err error) {
 	rec := f.record
 	outcome, reason := outcomeName(*f), ""
-	resultType = typeOfNothing
+	if rec.Kind == KindCheck {
+		return uuid.Nil, "", nil, nil // nobody has asked for it
+	}
 	switch o := f.outcome.(type) {
 	case Done:
-		if o.Result == nil {
-			break
-		}
-		resultType = string(o.Result.ProtoReflect().Descriptor().FullName())
-		if result, err = (proto.MarshalOptions{Deterministic: true}).Marshal(o.Result); err != nil {
-			return uuid.Nil, "", nil, fmt.Errorf("%w: encoding the result of %s: %w", inbox.ErrPermanent, rec.StepName, err)
-		}
+		resultType, result, err = encode(o.Result)
 	case Refused:
-		reason = clean(o.Reason)
+		resultType, reason = typeOfNothing, clean(o.Reason)
 	case Waiting:
-		if rec.State == StateWaiting {
-			return uuid.Nil, "", nil, nil // it has been said
+		resultType, result, err = encode(o.Result)
+		if rec.State == StateWaiting && rec.ResultType == resultType && bytes.Equal(rec.Result, result) {
+			return uuid.Nil, resultType, result, nil // it has been said
 		}
 	default:
-		return uuid.Nil, "", nil, nil
+		return uuid.Nil, rec.ResultType, rec.Result, nil // what it waits for, if it does
+	}
+	if err != nil {
+		return uuid.Nil, "", nil, fmt.Errorf("%w: encoding the result of %s: %w", inbox.ErrPermanent, rec.StepName, err)
 	}
 	ch, ok := changes[rec.OrderID]
 	if !ok {
@@ -210,24 +212,31 @@ func (r *Runner) conclude(f *finished, changes map[uuid.UUID]*change) (replyID u
 	if !ch.began {
 		ch.chain, ch.began = ch.Row.Begin(rec.LastSeen), true
 	}
-	if _, waiting := f.outcome.(Waiting); !waiting {
-		res := Result{OrderID: rec.OrderID, StepName: rec.StepName, Payload: rec.Payload, Outcome: f.outcome}
-		ch.Results = append(ch.Results, res)
-		events, err := r.cfg.Projector.Events(res)
-		if err != nil {
-			return uuid.Nil, "", nil, fmt.Errorf("%w: making the events of %s: %w", inbox.ErrPermanent, rec.StepName, err)
-		}
-		for _, m := range events {
-			m.Kind, m.IdempotencyKey = messaging.Event, rec.IdempotencyKey
-			m.TraceParent, m.TraceState = f.trace.TraceParent, f.trace.TraceState
-			ch.Row.Append(&ch.chain, m)
-		}
+	res := Result{OrderID: rec.OrderID, StepName: rec.StepName, Payload: rec.Payload, Outcome: f.outcome}
+	ch.Results = append(ch.Results, res)
+	events, err := r.cfg.Projector.Events(res)
+	if err != nil {
+		return uuid.Nil, "", nil, fmt.Errorf("%w: making the events of %s: %w", inbox.ErrPermanent, rec.StepName, err)
+	}
+	for _, m := range events {
+		m.Kind, m.IdempotencyKey = messaging.Event, rec.IdempotencyKey
+		m.TraceParent, m.TraceState = f.trace.TraceParent, f.trace.TraceState
+		ch.Row.Append(&ch.chain, m)
 	}
 	reply := r.reply(rec.OrderID, rec.StepName, rec.IdempotencyKey, outcome, reason)
 	reply.Type, reply.Payload, reply.LastSeen = resultType, result, rec.CommandID
 	reply.TraceParent, reply.TraceState = f.trace.TraceParent, f.trace.TraceState
 	reply = ch.Row.Append(&ch.chain, reply)
 	return reply.ID, resultType, result, nil
+}
+
+// encode gives the type and the bytes of a result, which may be nil.
+func encode(m proto.Message) (resultType string, result []byte, err error) {
+	if m == nil {
+		return typeOfNothing, nil, nil
+	}
+	result, err = proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	return string(m.ProtoReflect().Descriptor().FullName()), result, err
 }
 
 // endOf gives what is recorded about an attempt.

@@ -79,8 +79,10 @@ type Runner struct {
 	store Store
 	steps map[string]*Step
 	names []string // of the steps, sorted
-	log   *slog.Logger
-	slots chan struct{}
+	// checks names the check of an action that has one.
+	checks map[string]string
+	log    *slog.Logger
+	slots  chan struct{}
 	// nudge wakes the claiming. It is a hint.
 	nudge   chan struct{}
 	results chan finished
@@ -115,6 +117,8 @@ type claim struct {
 type finished struct {
 	*claim
 	outcome Outcome
+	// follow are actions in doubt that were undone by this step.
+	follow []string
 	// blocked says that the call did not start: it is an undo whose action may be in flight, or its time was over.
 	blocked bool
 	trace   telemetry.Carrier
@@ -167,6 +171,9 @@ func NewRunner(cfg Config, steps ...Step) (*Runner, error) {
 				return nil, fmt.Errorf("making a participant: %s undoes %q, which is no action here", s.Name, action)
 			}
 		}
+	}
+	if err := r.learnChecks(); err != nil {
+		return nil, err
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r, nil
@@ -337,6 +344,9 @@ func (r *Runner) start(c *claim) {
 		}
 	})
 }
+
+// Wake lets the runner look at once for what is due, as after a nudge. It is a hint.
+func (r *Runner) Wake() { r.wake() }
 
 func (r *Runner) wake() {
 	select {

@@ -58,7 +58,7 @@ RETURNING s.order_id, s.step_name, s.kind, s.state, s.undone_at, s.command_id, s
 
 // recordSteps is the fence: each row is changed only while it has the token that it was claimed with. The token moves on, so
 // that a result is recorded once even if the answer to this was lost. An action that was undone meanwhile does not come back
-// into the queue. What was put off, because it could not even start, was no attempt.
+// into the queue. One that was nudged while it was called looks again at once. What was put off, because it could not even start, was no attempt.
 const recordSteps = `
 WITH wanted AS (
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bytea[], $9::uuid[],
@@ -73,7 +73,10 @@ WITH wanted AS (
     UPDATE step s
        SET state = w.state, reason = w.reason, reference = coalesce(nullif(w.reference, ''), s.reference), result_type = w.result_type,
            result = w.result, reply_id = coalesce(w.reply_id, s.reply_id), last_error = w.last_error,
-           token = s.token + 1, lease_owner = '', due_at = CASE WHEN s.undone_at IS NULL THEN now() + w.again END,
+           token = s.token + 1, lease_owner = '',
+           due_at = CASE WHEN s.undone_at IS NOT NULL THEN NULL
+                         WHEN s.nudged_token = s.token AND (w.again IS NOT NULL OR s.kind = 'check') THEN now()
+                         ELSE now() + w.again END,
            attempts = s.attempts - w.deferred::int,
            first_attempt_at = CASE WHEN w.deferred AND s.attempts = 1 THEN NULL ELSE s.first_attempt_at END, updated_at = now()
       FROM wanted w JOIN locked l ON l.order_id = w.order_id AND l.step_name = w.step_name
@@ -143,7 +146,7 @@ func queueIntents(b *pgx.Batch, in *Intake) {
 		}
 	}
 	for _, k := range in.Tombstones {
-		rows = append(rows, row{&Record{OrderID: k.OrderID, StepName: k.StepName, Kind: kindAction}, false, true})
+		rows = append(rows, row{&Record{OrderID: k.OrderID, StepName: k.StepName, Kind: KindAction}, false, true})
 	}
 	n := len(rows)
 	if n == 0 {

@@ -81,9 +81,20 @@ type Claimed struct {
 type Findings struct {
 	Ends []End
 	// Undone are actions that an undo has dealt with. What has no outcome is closed as refused with ReasonUndone.
-	Undone  []Key
+	Undone []Key
+	// Follow are checks that begin, or that look again if they are on record.
+	Follow  []Follow
 	Changes []Change
 	Chains  []outbox.Chain
+}
+
+// Follow is a check that is to look at its order, no later than After from now. While it has an owner, it is due again when he is
+// done.
+type Follow struct {
+	Key
+	After          time.Duration
+	IdempotencyKey string
+	Trace          telemetry.Carrier
 }
 
 // End is how an attempt ended.
@@ -118,9 +129,11 @@ const (
 // Finished tells whether the step has its outcome.
 func (s State) Finished() bool { return s == StateDone || s == StateRefused }
 
+// The kinds of a step.
 const (
-	kindAction = "action"
-	kindUndo   = "undo"
+	KindAction = "action"
+	KindUndo   = "undo"
+	KindCheck  = "check"
 )
 
 // Record is a step as it is stored.

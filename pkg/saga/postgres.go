@@ -32,6 +32,10 @@ type database struct {
 	consumer string
 }
 
+// OnPostgres gives the [Store] on Postgres, for those who put something before it. consumer is the inbox consumer under which
+// replies are marked.
+func OnPostgres(pool *pgxpool.Pool, consumer string) Store { return database{pool, consumer} }
+
 func (d database) Load(ctx context.Context, sagas, messages []uuid.UUID) (Loaded, error) {
 	l := Loaded{Sagas: make(map[uuid.UUID]*Record, len(sagas)), Seen: make(map[uuid.UUID]bool)}
 	var b pgx.Batch

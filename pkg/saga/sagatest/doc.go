@@ -10,4 +10,6 @@
 // The participants are played by hand, and so is the clock. Nothing is stored and nothing runs beside the test: what is
 // tested is the definition and the pure function that advances it, saga's Definition.Advance. Each failure prints what was wanted, what came,
 // and the saga's history up to there.
+//
+// It also has the suite that every saga.Store passes ([TestStore]), and a store in memory for simulations ([Memory]).
 package sagatest

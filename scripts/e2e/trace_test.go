@@ -37,7 +37,7 @@ func TestOneTrace(t *testing.T) {
 		t.Fatalf("exit status: got %d, want 0", status)
 	}
 
-	spans := c.traceOf(t, "throughline.idempotency_key", key) // the reads of the order are traces of their own, without it
+	spans := c.traceOf(t, "POST /v1/orders", "throughline.idempotency_key", key)
 	byID := make(map[string]span, len(spans))
 	for _, sp := range spans {
 		byID[string(sp.GetSpanId())] = sp
@@ -138,14 +138,15 @@ func (c *spanCollector) Export(_ context.Context, r *collector.ExportTraceServic
 
 func serviceOf(r *resource.Resource) string { return valueOf(r.GetAttributes(), "service.name") }
 
-// traceOf gives all spans of the one trace in which a span has the attribute.
-func (c *spanCollector) traceOf(tb testing.TB, key, value string) []span {
+// traceOf gives all spans of the one trace in which a span of that name has the attribute. The reads of the order are traces of
+// their own.
+func (c *spanCollector) traceOf(tb testing.TB, name, key, value string) []span {
 	tb.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ids := make(map[string]bool)
 	for _, sp := range c.spans {
-		if sp.attribute(key) == value {
+		if sp.GetName() == name && sp.attribute(key) == value {
 			ids[string(sp.GetTraceId())] = true
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/http"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
 
@@ -44,6 +46,8 @@ type Runtime struct {
 	Conn      *messaging.Conn
 	// Relay is running when the parts run.
 	Relay *outbox.Relay
+	// Outside is [Options.Outside].
+	Outside http.RoundTripper
 }
 
 // Parts are what is particular to one service.
@@ -82,6 +86,11 @@ type Options struct {
 	Logger *slog.Logger
 	// Telemetry is used and not shut down; nil makes one from Config.
 	Telemetry *telemetry.Telemetry
+	// Outside takes the place of the network between the service and the outside system that it calls, for measurements; nil is the
+	// network. No setting leads here: only the Go program that runs the service can give one.
+	Outside http.RoundTripper
+	// QueryTracer sees each query that the service sends to its database, for measurements; nil leaves that to the traces.
+	QueryTracer pgx.QueryTracer
 	// Work ends the work in hand at once; nil leaves it Config.Grace.
 	Work context.Context //nolint:containedctx // it is handed on at once and never kept
 	// GRPCListener and HTTPListener take the place of the addresses. They are closed at the end.

@@ -89,6 +89,9 @@ func (s *server) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
 	if s.tel.Exporting() {
 		cfg.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(s.tel.TracerProvider()), otelpgx.WithTrimSQLInSpanName())
 	}
+	if s.opts.QueryTracer != nil {
+		cfg.Tracer = s.opts.QueryTracer
+	}
 	pool, err := postgres.Open(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -116,7 +119,8 @@ func (s *server) build(ctx context.Context, pool *pgxpool.Pool, conn *messaging.
 	owner := s.owner()
 	rt := &Runtime{
 		Name: s.spec.Name, Owner: owner, Logger: s.log, Telemetry: s.tel, Pool: pool, Conn: conn,
-		Relay: outbox.NewRelay(pool, conn, outbox.Config{Owner: owner, Logger: s.log}),
+		Relay:   outbox.NewRelay(pool, conn, outbox.Config{Owner: owner, Logger: s.log}),
+		Outside: s.opts.Outside,
 	}
 	parts, err := s.spec.Build(ctx, rt)
 	if err != nil {

@@ -37,6 +37,8 @@ type Config struct {
 	Key string
 	// Timeout bounds one request, answer included; 0 means DefaultTimeout.
 	Timeout time.Duration
+	// Transport takes the place of the network; nil is the network.
+	Transport http.RoundTripper
 	// Wrap puts something around the transport, such as spans; nil puts nothing.
 	Wrap func(http.RoundTripper) http.RoundTripper
 }
@@ -54,6 +56,9 @@ func New(cfg Config) *Client {
 	}
 	transport := newTransport()
 	var around http.RoundTripper = once{transport}
+	if cfg.Transport != nil {
+		around = once{cfg.Transport}
+	}
 	if cfg.Wrap != nil {
 		around = cfg.Wrap(around)
 	}

@@ -35,7 +35,7 @@ func Spec(cfg config.Config) service.Spec {
 
 func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 	client := carrier.New(carrier.Config{
-		URL: cfg.CarrierURL, Key: cfg.CarrierKey, Timeout: cfg.CarrierTimeout,
+		URL: cfg.CarrierURL, Key: cfg.CarrierKey, Timeout: cfg.CarrierTimeout, Transport: rt.Outside,
 		Wrap: func(base http.RoundTripper) http.RoundTripper { return rt.Telemetry.ClientTransport(base, "carrier") },
 	})
 	steps := bus.NewSteps(bus.Config{Carrier: client, Settle: cfg.StepSettle, Logger: rt.Logger})

@@ -47,6 +47,8 @@ type Config struct {
 	Key string
 	// Timeout bounds one request, answer included; 0 means DefaultTimeout.
 	Timeout time.Duration
+	// Transport takes the place of the network; nil is the network.
+	Transport http.RoundTripper
 	// Wrap puts something around the transport, such as spans; nil puts nothing.
 	Wrap func(http.RoundTripper) http.RoundTripper
 }
@@ -66,6 +68,9 @@ func New(cfg Config) *Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConns, t.MaxIdleConnsPerHost, t.IdleConnTimeout = maxIdle, maxIdle, idleTimeout
 	var around http.RoundTripper = t
+	if cfg.Transport != nil {
+		around = cfg.Transport
+	}
 	if cfg.Wrap != nil {
 		around = cfg.Wrap(around)
 	}

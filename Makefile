@@ -63,8 +63,23 @@ fuzz: ## fuzz every decoder for FUZZTIME each
 		go test -run '^$$' -fuzz "^$${func#func }$$" -fuzztime $(FUZZTIME) "./$${file%/*}" </dev/null; \
 	done
 
+# Built first, since the program calls itself for each of its parts. Results are in .run/bench/latest.json.
 .PHONY: bench
-bench: $(WITH_POSTGRES) ## run the Go benchmarks BENCHCOUNT times and sum them up; BENCH selects
+bench: build-bench ## measure the system beside the machine's ceiling; QUICK=1 takes under a minute, ARGS="--help" tells more
+	@exec .bin/bench $(if $(QUICK),--quick) $(ARGS)
+
+.PHONY: bench-compare
+bench-compare: build-bench ## compare results OLD=... and NEW=...; fails when an order costs a tenth more
+	@[ -n "$(OLD)" ] && [ -n "$(NEW)" ] || { echo 'usage: make bench-compare OLD=before.json NEW=after.json'; exit 1; }
+	@exec .bin/bench compare "$(OLD)" "$(NEW)"
+
+.PHONY: build-bench
+build-bench:
+	@mkdir -p .bin
+	@go build -o .bin/bench ./scripts/bench
+
+.PHONY: bench-go
+bench-go: $(WITH_POSTGRES) ## run the Go benchmarks BENCHCOUNT times and sum them up; BENCH selects
 	@$(WITH_POSTGRES) -- go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(BENCHCOUNT) $(TESTFLAGS) $(PACKAGES) | tee .bin/bench.txt
 	@go tool benchstat .bin/bench.txt
 

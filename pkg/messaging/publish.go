@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/codes"
@@ -36,10 +37,21 @@ func (c *Conn) Publish(ctx context.Context, m *Message) *Pending { return c.Sess
 //
 // It blocks only while more than the publish window wait for their acknowledgement, and no longer than the publish timeout.
 func (s Session) Publish(ctx context.Context, m *Message) *Pending {
+	return s.publish(ctx, m, m.toNATS())
+}
+
+// Republish sends a message that was sent before, on purpose. The stream would take it for a repeat and store nothing, so it
+// gets an id of its own for the broker; consumers know it by its message id, which stays.
+func (s Session) Republish(ctx context.Context, m *Message, deliveryID uuid.UUID) *Pending {
+	msg := m.toNATS()
+	msg.Header.Set(HeaderMessageID, deliveryID.String())
+	return s.publish(ctx, m, msg)
+}
+
+func (s Session) publish(ctx context.Context, m *Message, msg *nats.Msg) *Pending {
 	if s.link == nil {
 		return &Pending{session: s, err: nats.ErrConnectionClosed}
 	}
-	msg := m.toNATS()
 	span := s.conn.startPublish(ctx, m, msg)
 	future, err := s.link.js.PublishMsgAsync(msg, jetstream.WithStallWait(s.conn.cfg.PublishTimeout))
 	return &Pending{session: s, future: future, span: span, err: err}

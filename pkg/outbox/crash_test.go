@@ -79,7 +79,10 @@ func TestOversizedRowAmongOthers(t *testing.T) {
 	r := start(t, pool, conn, outbox.Config{})
 	r.open(t)
 	before := mustChange(t, pool, uuid.New(), uuid.Nil, event())
-	exec(t, pool, `INSERT INTO outbox (message_id, aggregate_id, aggregate_seq, subject, payload) VALUES ($1, $2, 1, 'evt.thing.changed', $3)`,
+	exec(t, pool, `
+		WITH m AS (INSERT INTO outbox_message (message_id, aggregate_id, aggregate_seq, subject, payload)
+		           VALUES ($1, $2, 1, 'evt.thing.changed', $3) RETURNING *)
+		INSERT INTO outbox (message_id, aggregate_id, aggregate_seq, created_at) SELECT message_id, aggregate_id, aggregate_seq, created_at FROM m`,
 		uuid.Must(uuid.NewV7()), uuid.New(), make([]byte, 2<<20))
 	after := mustChange(t, pool, uuid.New(), uuid.Nil, event())
 	awaitBoth := awaitStream(t, conn, 2)

@@ -24,7 +24,7 @@ func (r *Relay) publish(ctx context.Context, session messaging.Session, chains [
 		active[i] = &chains[i]
 	}
 	pending := make([]*messaging.Pending, 0, len(chains))
-	done := make([]uuid.UUID, 0, len(chains))
+	done := make([]sent, 0, len(chains))
 	for at := 0; len(active) > 0; at++ {
 		pending, done = pending[:0], done[:0]
 		for _, c := range active {
@@ -33,11 +33,12 @@ func (r *Relay) publish(ctx context.Context, session messaging.Session, chains [
 		still := active[:0]
 		for i, c := range active {
 			m := &c.Messages[at]
-			if _, err := pending[i].Wait(ctx); err != nil {
+			ack, err := pending[i].Wait(ctx)
+			if err != nil {
 				failures = append(failures, failure{m.ID, fmt.Errorf("publishing %s %s: %w", m.Subject, m.ID, err)})
 				continue
 			}
-			done = append(done, m.ID)
+			done = append(done, sent{m.ID, ack.Stream, ack.Sequence})
 			if at+1 < len(c.Messages) {
 				still = append(still, c)
 			}
@@ -46,4 +47,21 @@ func (r *Relay) publish(ctx context.Context, session messaging.Session, chains [
 		r.noteAcked(session.Number, done)
 	}
 	return failures
+}
+
+// unsent counts the rows of chains that were not acknowledged, given the failures of [Relay.publish].
+func unsent(chains []Chain, failures []failure) (n int) {
+	failed := make(map[uuid.UUID]bool, len(failures))
+	for _, f := range failures {
+		failed[f.id] = true
+	}
+	for _, c := range chains {
+		for i := range c.Messages {
+			if failed[c.Messages[i].ID] {
+				n += len(c.Messages) - i
+				break
+			}
+		}
+	}
+	return n
 }

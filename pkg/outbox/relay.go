@@ -9,7 +9,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/metric"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 
 	"github.com/throughline/throughline/pkg/messaging"
 )
@@ -26,12 +28,18 @@ const (
 	DefaultSweepAge = 3 * time.Second
 	// DefaultWindow bounds the rows being handed off at one time in one process. What exceeds it is left to the sweep.
 	DefaultWindow = 4096
+	// DefaultSweepRate bounds what the sweep publishes, in messages per second: below half of what one stream takes, so that
+	// a backlog of any size leaves room for who reads it and for what is new.
+	DefaultSweepRate = 20_000
+	// DefaultRetention is how long it is kept what was sent. It is as long as it can be published again.
+	DefaultRetention = 7 * 24 * time.Hour
 
 	sweepLease     = 3 * time.Second
 	removeInterval = 200 * time.Millisecond
 	removeBatch    = 1000
-	sweepRows      = 1000 // looked at in one pass
-	sweepPage      = 250  // aggregates whose pending rows are in memory at one time
+	sweepRows      = 1000   // looked at in one pass
+	sweepPage      = 250    // aggregates whose pending rows are in memory at one time
+	sweepKeys      = 20_000 // rows whose keys a full sweep has in memory at one time
 	// maxRefusals is how often the broker may refuse a row for good before the row is set aside.
 	maxRefusals = 3
 	retryWait   = 500 * time.Millisecond
@@ -46,7 +54,11 @@ type Config struct {
 	SweepInterval time.Duration
 	SweepAge      time.Duration
 	Window        int
+	SweepRate     int
+	Retention     time.Duration
 	Logger        *slog.Logger
+	// Meter counts what is published, pending and set aside; nil counts nothing.
+	Meter metric.Meter
 }
 
 // Relay publishes the rows of one database's outbox. Every instance of a service runs one.
@@ -55,6 +67,9 @@ type Relay struct {
 	conn *messaging.Conn
 	cfg  Config
 	log  *slog.Logger
+	// drain bounds the rate of the sweep.
+	drain *rate.Limiter
+	told  *instruments
 	// nudge wakes the sweep of this process. It is a hint: the sweep looks by itself soon enough.
 	nudge chan struct{}
 	// flying counts the hand-offs in progress, so that a stop can wait for them.
@@ -76,6 +91,8 @@ func NewRelay(pool *pgxpool.Pool, conn *messaging.Conn, cfg Config) *Relay {
 	setDefault(&cfg.SweepInterval, DefaultSweepInterval)
 	setDefault(&cfg.SweepAge, DefaultSweepAge)
 	setDefault(&cfg.Window, DefaultWindow)
+	setDefault(&cfg.SweepRate, DefaultSweepRate)
+	setDefault(&cfg.Retention, DefaultRetention)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -83,12 +100,19 @@ func NewRelay(pool *pgxpool.Pool, conn *messaging.Conn, cfg Config) *Relay {
 		cfg.Owner = uuid.NewString()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Relay{
+	r := &Relay{
 		pool: pool, conn: conn, cfg: cfg, log: cfg.Logger,
+		drain: rate.NewLimiter(rate.Limit(cfg.SweepRate), cfg.SweepRate),
 		nudge: make(chan struct{}, 1),
 		ctx:   ctx, cancel: cancel,
 		acked: newAcked(),
 	}
+	var err error
+	if r.told, err = newInstruments(r, cfg.Meter); err != nil {
+		r.log.Error("the outbox is not measured", "error", err) // it works all the same
+		r.told, _ = newInstruments(r, nil)
+	}
+	return r
 }
 
 func setDefault[T comparable](field *T, value T) {
@@ -123,7 +147,9 @@ func (r *Relay) HandOff(chains []Chain) {
 	}
 	go func() {
 		defer r.release(rows)
-		if failures := r.publish(r.ctx, session, proven); len(failures) > 0 {
+		failures := r.publish(r.ctx, session, proven)
+		r.told.published.Add(r.ctx, int64(rows-unsent(proven, failures)), byHandOff)
+		if len(failures) > 0 {
 			r.log.Warn("hand-off left to the sweep", "chains", len(failures), "error", failures[0].err)
 		}
 	}()
@@ -162,6 +188,7 @@ func (r *Relay) Run(stop, work context.Context) error {
 	g.Go(func() error { return r.sweepUnderLease(ctx) })
 	g.Go(func() error { return r.openLoop(ctx) })
 	g.Go(func() error { return r.removeLoop(ctx) })
+	g.Go(func() error { return r.upkeep(ctx) })
 	err := g.Wait()
 
 	r.shut()
@@ -176,6 +203,9 @@ func (r *Relay) Run(stop, work context.Context) error {
 	}
 	r.cancel()
 	<-landed
+	if reg := r.told.registration; reg != nil {
+		_ = reg.Unregister() // it only fails for a registration of another provider
+	}
 	if errors.Is(err, context.Canceled) || stop.Err() != nil {
 		return nil
 	}

@@ -354,7 +354,8 @@ func TestRefusedEventIsSetAside(t *testing.T) {
 	}
 
 	// When somebody has put it right, all follow in sequence.
-	exec(t, pool, `UPDATE outbox SET set_aside_at = NULL, payload = '' WHERE set_aside_at IS NOT NULL`)
+	exec(t, pool, `UPDATE outbox_message SET payload = '' WHERE message_id = $1`, m[1].ID)
+	exec(t, pool, `UPDATE outbox SET set_aside_at = NULL WHERE set_aside_at IS NOT NULL`)
 	found := awaitStream(t, conn, 9)
 	var mine []sight
 	for _, s := range found {

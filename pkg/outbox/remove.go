@@ -22,21 +22,28 @@ type acked struct {
 }
 
 type ackedRow struct {
-	id      uuid.UUID
+	sent
 	at      time.Time // monotonic, and after the acknowledgement
 	session uint64
 }
 
+// sent says where a message is.
+type sent struct {
+	id       uuid.UUID
+	stream   string
+	sequence uint64
+}
+
 func newAcked() acked { return acked{ids: make(map[uuid.UUID]uint64)} }
 
-func (a *acked) add(session uint64, ids []uuid.UUID) {
+func (a *acked) add(session uint64, rows []sent) {
 	now := time.Now()
-	for _, id := range ids {
-		if a.ids[id] == session || len(a.queue) >= maxAcked {
+	for _, row := range rows {
+		if a.ids[row.id] == session || len(a.queue) >= maxAcked {
 			continue
 		}
-		a.ids[id] = session
-		a.queue = append(a.queue, ackedRow{id, now, session})
+		a.ids[row.id] = session
+		a.queue = append(a.queue, ackedRow{row, now, session})
 	}
 }
 
@@ -45,23 +52,23 @@ func (a *acked) in(session uint64, id uuid.UUID) bool { return a.ids[id] == sess
 
 // due takes out the rows of the session whose acknowledgement is older than the horizon, at most n, and drops those of
 // earlier sessions.
-func (a *acked) due(session uint64, horizon time.Duration, n int) []uuid.UUID {
+func (a *acked) due(session uint64, horizon time.Duration, n int) []ackedRow {
 	now := time.Now()
-	var ids []uuid.UUID
+	var rows []ackedRow
 	taken := 0
 	for _, row := range a.queue {
-		if len(ids) == n || now.Sub(row.at) < horizon {
+		if len(rows) == n || now.Sub(row.at) < horizon {
 			break
 		}
 		taken++
 		if row.session == session {
-			ids = append(ids, row.id)
+			rows = append(rows, row)
 		} else {
 			a.drop(row)
 		}
 	}
 	a.queue = a.queue[taken:]
-	return ids
+	return rows
 }
 
 // drop forgets a row, unless it was acknowledged again in a later session.
@@ -72,9 +79,9 @@ func (a *acked) drop(row ackedRow) {
 }
 
 // removed forgets rows that were due in a session.
-func (a *acked) removed(session uint64, ids []uuid.UUID) {
-	for _, id := range ids {
-		a.drop(ackedRow{id: id, session: session})
+func (a *acked) removed(rows []ackedRow) {
+	for _, row := range rows {
+		a.drop(row)
 	}
 }
 
@@ -92,18 +99,25 @@ func (a *acked) forget(session uint64) {
 }
 
 // noteAcked remembers acknowledgements. Those of a session that has ended are dropped when they are looked at.
-func (r *Relay) noteAcked(session uint64, ids []uuid.UUID) {
-	if len(ids) == 0 {
+func (r *Relay) noteAcked(session uint64, rows []sent) {
+	if len(rows) == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.acked.add(session, ids)
+	r.acked.add(session, rows)
 }
 
-// deleteRows removes rows by their ids. Losing this in a crash only leads to another publish of the same messages, so this
-// one transaction does not wait for the disk.
-const deleteRows = `DELETE FROM outbox WHERE message_id = ANY ($1::uuid[])`
+// removeRows removes rows by their ids, and notes where their messages are. Losing this in a crash only leads to another
+// publish of the same messages, so this one transaction does not wait for the disk.
+const removeRows = `
+WITH gone AS (
+    DELETE FROM outbox WHERE message_id = ANY ($1::uuid[]) RETURNING message_id
+)
+INSERT INTO outbox_sent (message_id, stream, stream_sequence, sent_at)
+SELECT message_id, s.stream, s.stream_sequence, now() - s.age
+  FROM gone
+  JOIN unnest($1::uuid[], $2::text[], $3::bigint[], $4::interval[]) AS s (message_id, stream, stream_sequence, age) USING (message_id)`
 
 const asyncCommit = `SELECT set_config('synchronous_commit', 'off', true)`
 
@@ -134,23 +148,34 @@ func (r *Relay) removeLoop(ctx context.Context) error {
 func (r *Relay) removeOnce(ctx context.Context) (int, error) {
 	session := r.conn.Session()
 	r.mu.Lock()
-	ids := r.acked.due(session.Number, r.cfg.FlushHorizon, removeBatch)
+	rows := r.acked.due(session.Number, r.cfg.FlushHorizon, removeBatch)
 	r.mu.Unlock()
-	if len(ids) == 0 {
+	if len(rows) == 0 {
 		return 0, nil
 	}
 	err := session.Probe(ctx)
 	if err == nil {
 		var b pgx.Batch
 		b.Queue(asyncCommit)
-		b.Queue(deleteRows, ids)
+		b.Queue(removeRows, sentColumns(rows)...)
 		err = postgres.SendAtomic(ctx, r.pool, &b)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.acked.removed(session.Number, ids) // also on an error: then the rows are still there, and the sweep publishes them again
+	r.acked.removed(rows) // also on an error: then the rows are still there, and the sweep publishes them again
 	if err != nil {
-		return 0, fmt.Errorf("removing %d acknowledged outbox rows: %w", len(ids), err)
+		return 0, fmt.Errorf("removing %d acknowledged outbox rows: %w", len(rows), err)
 	}
-	return len(ids), nil
+	return len(rows), nil
+}
+
+// sentColumns turns rows into one array per column.
+func sentColumns(rows []ackedRow) []any {
+	n := len(rows)
+	ids, streams, sequences, ages := make([]uuid.UUID, n), make([]string, n), make([]int64, n), make([]time.Duration, n)
+	now := time.Now()
+	for i, row := range rows {
+		ids[i], streams[i], sequences[i], ages[i] = row.id, row.stream, int64(row.sequence), now.Sub(row.at)
+	}
+	return []any{ids, streams, sequences, ages}
 }

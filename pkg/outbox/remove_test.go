@@ -19,10 +19,21 @@ func TestAckedRowsWaitForTheHorizon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAcked()
 		one, two, three := uuid.New(), uuid.New(), uuid.New()
-		due := func(session uint64) []uuid.UUID { return a.due(session, time.Second, 10) }
-		a.add(1, []uuid.UUID{one})
+		due := func(session uint64) (ids []uuid.UUID) {
+			for _, row := range a.due(session, time.Second, 10) {
+				ids = append(ids, row.id)
+			}
+			return ids
+		}
+		at := func(ids ...uuid.UUID) (rows []sent) {
+			for _, id := range ids {
+				rows = append(rows, sent{id: id})
+			}
+			return rows
+		}
+		a.add(1, at(one))
 		time.Sleep(time.Second - 1)
-		a.add(1, []uuid.UUID{two})
+		a.add(1, at(two))
 		if got := due(1); got != nil {
 			t.Errorf("got %v due before the horizon, want none", got)
 		}
@@ -33,12 +44,12 @@ func TestAckedRowsWaitForTheHorizon(t *testing.T) {
 		if !a.in(1, one) {
 			t.Error("a row that is being removed is not known to be acknowledged")
 		}
-		a.removed(1, []uuid.UUID{one})
+		a.removed([]ackedRow{{sent: sent{id: one}, session: 1}})
 		if a.in(1, one) || !a.in(1, two) {
 			t.Errorf("got %v after the removal, want %s", a.ids, two)
 		}
 		// Acknowledged again in the next session: the first acknowledgement says nothing any more.
-		a.add(2, []uuid.UUID{two, three})
+		a.add(2, at(two, three))
 		time.Sleep(time.Second - 1)
 		if got := due(2); got != nil || !a.in(2, two) {
 			t.Errorf("got %v due by an acknowledgement of the session before, want none", got)
@@ -48,7 +59,7 @@ func TestAckedRowsWaitForTheHorizon(t *testing.T) {
 		if got := due(2); !slices.Equal(got, []uuid.UUID{two, three}) {
 			t.Errorf("got %v due, want %v", got, []uuid.UUID{two, three})
 		}
-		a.add(3, []uuid.UUID{one})
+		a.add(3, at(one))
 		a.forget(3)
 		if a.in(3, one) || len(a.queue) != 0 {
 			t.Errorf("got %v and %v, want nothing", a.ids, a.queue)
@@ -111,7 +122,7 @@ func TestRowsOfAnEndedSessionAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.noteAcked(before.Number, []uuid.UUID{a.LastMessageID})
+	r.noteAcked(before.Number, []sent{{id: a.LastMessageID}})
 	reconnect()
 	if n, err := r.removeOnce(ctx); n != 0 || err != nil || rows() != 1 {
 		t.Errorf("in the next session: got %d removed, %v and %d rows, want the row kept", n, err, rows())

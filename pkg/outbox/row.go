@@ -27,7 +27,7 @@ func Migrations() postgres.Migrations {
 // the broker's default of 1 MiB; so a row that the broker will never take is an exception.
 const MaxPayload = 960 << 10
 
-// insertRows writes messages. Rows are sorted by their id, so that two writers never wait for each other in a circle. It
+// insertRows writes messages: once and for all into outbox_message, and what the relay needs of them into outbox. Rows are sorted by their id, so that two writers never wait for each other in a circle. It
 // gives the aggregates that have an event the broker refuses: what comes after such an event is left to the sweep, which
 // knows what has to wait. The refusal is committed before anything that follows the event is published, and so before
 // anybody can prove that he has seen it: a chain with a proof that is written here is written after that, and finds it.
@@ -36,16 +36,22 @@ WITH blocked AS MATERIALIZED (
     SELECT DISTINCT aggregate_id
       FROM outbox
      WHERE refusals > 0 AND aggregate_seq > 0 AND aggregate_id = ANY ($2::uuid[])
-), inserted AS (
-INSERT INTO outbox (message_id, aggregate_id, aggregate_seq, subject, type, source, idempotency_key, step_name, step_key,
-                    outcome, reason, last_seen, traceparent, tracestate, payload, created_at, left_to_sweep)
-SELECT message_id, aggregate_id, aggregate_seq, subject, type, source, idempotency_key, step_name, step_key,
-       outcome, reason, last_seen, traceparent, tracestate, payload, now(),
-       left_to_sweep OR aggregate_id IN (SELECT aggregate_id FROM blocked)
-  FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::uuid[],
-              $10::text[], $11::text[], $12::uuid[], $13::text[], $14::text[], $15::bytea[], $16::boolean[])
-    AS r (message_id, aggregate_id, aggregate_seq, subject, type, source, idempotency_key, step_name, step_key,
-          outcome, reason, last_seen, traceparent, tracestate, payload, left_to_sweep)
+), r AS MATERIALIZED (
+    SELECT *
+      FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::uuid[],
+                  $10::text[], $11::text[], $12::uuid[], $13::text[], $14::text[], $15::bytea[], $16::boolean[])
+        AS u (message_id, aggregate_id, aggregate_seq, subject, type, source, idempotency_key, step_name, step_key,
+              outcome, reason, last_seen, traceparent, tracestate, payload, left_to_sweep)
+), kept AS (
+    INSERT INTO outbox_message (message_id, aggregate_id, aggregate_seq, subject, type, source, idempotency_key, step_name, step_key,
+                                outcome, reason, last_seen, traceparent, tracestate, payload, created_at)
+    SELECT message_id, aggregate_id, aggregate_seq, subject, type, source, idempotency_key, step_name, step_key,
+           outcome, reason, last_seen, traceparent, tracestate, payload, now()
+      FROM r
+), pending AS (
+    INSERT INTO outbox (message_id, aggregate_id, aggregate_seq, created_at, left_to_sweep)
+    SELECT message_id, aggregate_id, aggregate_seq, now(), left_to_sweep OR aggregate_id IN (SELECT aggregate_id FROM blocked)
+      FROM r
 )
 SELECT aggregate_id FROM blocked`
 
@@ -157,36 +163,40 @@ func orNil(id uuid.UUID) *uuid.UUID {
 }
 
 // messageColumns are what a message is made of, in the order that scanMessages reads.
-const messageColumns = `message_id, aggregate_id, aggregate_seq, subject, type, source, idempotency_key, step_name,
-       step_key, outcome, reason, last_seen, traceparent, tracestate, payload`
+const messageColumns = `m.message_id, m.aggregate_id, m.aggregate_seq, m.subject, m.type, m.source, m.idempotency_key, m.step_name,
+       m.step_key, m.outcome, m.reason, m.last_seen, m.traceparent, m.tracestate, m.payload`
 
 // scanMessages reads rows of messageColumns.
 func scanMessages(rows pgx.Rows) ([]messaging.Message, error) {
-	defer rows.Close()
-	var messages []messaging.Message
-	for rows.Next() {
-		var (
-			m                 messaging.Message
-			stepKey, lastSeen *uuid.UUID
-		)
-		if err := rows.Scan(&m.ID, &m.AggregateID, &m.AggregateSeq, &m.Subject, &m.Type, &m.Source, &m.IdempotencyKey, &m.StepName,
-			&stepKey, &m.Outcome, &m.Reason, &lastSeen, &m.TraceParent, &m.TraceState, &m.Payload); err != nil {
-			return nil, fmt.Errorf("scanning an outbox row: %w", err)
-		}
-		if stepKey != nil {
-			m.StepKey = *stepKey
-		}
-		if lastSeen != nil {
-			m.LastSeen = *lastSeen
-		}
-		m.CreatedAt = keys.MessageTime(m.ID)
-		m.Kind = messaging.KindOf(m.Subject)
-		messages = append(messages, m)
-	}
-	if err := rows.Err(); err != nil {
+	messages, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (messaging.Message, error) { return scanMessage(row) })
+	if err != nil {
 		return nil, fmt.Errorf("reading outbox rows: %w", err)
 	}
 	return messages, nil
+}
+
+// scanMessage reads messageColumns and what follows them.
+func scanMessage(row pgx.CollectableRow, more ...any) (messaging.Message, error) {
+	var (
+		m                 messaging.Message
+		stepKey, lastSeen *uuid.UUID
+	)
+	err := row.Scan(append([]any{
+		&m.ID, &m.AggregateID, &m.AggregateSeq, &m.Subject, &m.Type, &m.Source, &m.IdempotencyKey, &m.StepName,
+		&stepKey, &m.Outcome, &m.Reason, &lastSeen, &m.TraceParent, &m.TraceState, &m.Payload,
+	}, more...)...)
+	if err != nil {
+		return m, fmt.Errorf("scanning an outbox row: %w", err)
+	}
+	if stepKey != nil {
+		m.StepKey = *stepKey
+	}
+	if lastSeen != nil {
+		m.LastSeen = *lastSeen
+	}
+	m.CreatedAt = keys.MessageTime(m.ID)
+	m.Kind = messaging.KindOf(m.Subject)
+	return m, nil
 }
 
 // chainsOf groups messages by aggregate: events by sequence, then the others by their id.

@@ -37,15 +37,23 @@ SELECT message_id, aggregate_id
 const selectPending = `
 SELECT ` + messageColumns + `
   FROM outbox o
- WHERE aggregate_id = ANY ($1::uuid[]) AND set_aside_at IS NULL AND NOT ` + held
+  JOIN outbox_message m ON m.message_id = o.message_id AND m.created_at = o.created_at
+ WHERE o.aggregate_id = ANY ($1::uuid[]) AND o.set_aside_at IS NULL AND NOT ` + held
 
-// selectAggregates pages through all aggregates that have pending rows.
-const selectAggregates = `
-SELECT DISTINCT aggregate_id
-  FROM outbox
- WHERE set_aside_at IS NULL AND aggregate_id > $1
+// selectKeys pages through all pending rows, by aggregate. It looks at each row of a narrow table once for each page, and a
+// page is large, so that a backlog of millions costs some dozens of looks and no index.
+const selectKeys = `
+SELECT message_id, created_at, aggregate_id
+  FROM outbox o
+ WHERE set_aside_at IS NULL AND aggregate_id > $1 AND NOT ` + held + `
  ORDER BY aggregate_id
  LIMIT $2`
+
+// selectMessages gives the messages of some pending rows.
+const selectMessages = `
+SELECT ` + messageColumns + `
+  FROM unnest($1::uuid[], $2::timestamptz[]) AS o (message_id, created_at)
+  JOIN outbox_message m ON m.message_id = o.message_id AND m.created_at = o.created_at`
 
 // refuseRow counts a refusal for good, and sets the row aside when there were enough.
 const refuseRow = `
@@ -180,7 +188,7 @@ func (r *Relay) sweepDue(ctx context.Context, session messaging.Session) (more b
 func (r *Relay) sweepPages(ctx context.Context, session messaging.Session, aggregates []uuid.UUID) (err error) {
 	for len(aggregates) > 0 {
 		n := min(len(aggregates), sweepPage)
-		if failed := r.sweepAggregates(ctx, session, aggregates[:n], false); failed != nil {
+		if failed := r.sweepAggregates(ctx, session, aggregates[:n]); failed != nil {
 			if ended(session) || ctx.Err() != nil {
 				return failed
 			}
@@ -191,35 +199,96 @@ func (r *Relay) sweepPages(ctx context.Context, session messaging.Session, aggre
 	return err
 }
 
+// key is a pending row.
+type key struct {
+	Message   uuid.UUID
+	CreatedAt time.Time
+	Aggregate uuid.UUID
+}
+
 // sweepAll publishes everything that is pending. An aggregate that fails does not stop the others, but the sweep has then
 // failed.
 func (r *Relay) sweepAll(ctx context.Context, session messaging.Session) (err error) {
 	var last uuid.UUID
-	for {
-		rows, failed := r.pool.Query(ctx, selectAggregates, last, sweepPage)
+	for size := sweepKeys; ; {
+		rows, failed := r.pool.Query(ctx, selectKeys, last, size)
 		if failed != nil {
-			return fmt.Errorf("listing aggregates to sweep: %w", failed)
+			return fmt.Errorf("listing rows to sweep: %w", failed)
 		}
-		aggregates, failed := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		keys, failed := pgx.CollectRows(rows, pgx.RowToStructByPos[key])
 		if failed != nil {
-			return fmt.Errorf("listing aggregates to sweep: %w", failed)
+			return fmt.Errorf("listing rows to sweep: %w", failed)
 		}
-		if len(aggregates) == 0 {
+		if len(keys) == 0 {
 			return err
 		}
-		if failed := r.sweepAggregates(ctx, session, aggregates, true); failed != nil {
-			if ended(session) || ctx.Err() != nil {
-				return failed
+		if len(keys) == size {
+			// The last aggregate may have more rows than fit.
+			whole := keys[:startOfLast(keys)]
+			if len(whole) == 0 {
+				size *= 2
+				continue
 			}
-			err = failed
+			keys = whole
 		}
-		last = aggregates[len(aggregates)-1]
+		last, size = keys[len(keys)-1].Aggregate, sweepKeys
+		for len(keys) > 0 {
+			n := endOfPage(keys)
+			if failed := r.sweepRows(ctx, session, keys[:n]); failed != nil {
+				if ended(session) || ctx.Err() != nil {
+					return failed
+				}
+				err = failed
+			}
+			keys = keys[n:]
+		}
 	}
 }
 
-// sweepAggregates publishes all pending rows of the aggregates. Unless again is set, it spares those that were acknowledged
-// to this process in this session.
-func (r *Relay) sweepAggregates(ctx context.Context, session messaging.Session, aggregates []uuid.UUID, again bool) error {
+// startOfLast tells where the last aggregate begins in keys, which are sorted by it.
+func startOfLast(keys []key) int {
+	i := len(keys) - 1
+	for i > 0 && keys[i-1].Aggregate == keys[i].Aggregate {
+		i--
+	}
+	return i
+}
+
+// endOfPage tells where the first sweepPage aggregates end.
+func endOfPage(keys []key) int {
+	aggregates := 0
+	for i := range keys {
+		if i == 0 || keys[i].Aggregate != keys[i-1].Aggregate {
+			if aggregates == sweepPage {
+				return i
+			}
+			aggregates++
+		}
+	}
+	return len(keys)
+}
+
+// sweepRows publishes rows, which are all that is pending of their aggregates. One that has left the outbox meanwhile is
+// only repeated.
+func (r *Relay) sweepRows(ctx context.Context, session messaging.Session, keys []key) error {
+	ids, times := make([]uuid.UUID, len(keys)), make([]time.Time, len(keys))
+	for i, k := range keys {
+		ids[i], times[i] = k.Message, k.CreatedAt
+	}
+	rows, err := r.pool.Query(ctx, selectMessages, ids, times)
+	if err != nil {
+		return fmt.Errorf("reading rows to sweep: %w", err)
+	}
+	messages, err := scanMessages(rows)
+	if err != nil {
+		return err
+	}
+	return r.sweepMessages(ctx, session, messages)
+}
+
+// sweepAggregates publishes the pending rows of the aggregates, but spares those that were acknowledged to this process in
+// this session.
+func (r *Relay) sweepAggregates(ctx context.Context, session messaging.Session, aggregates []uuid.UUID) error {
 	rows, err := r.pool.Query(ctx, selectPending, aggregates)
 	if err != nil {
 		return fmt.Errorf("reading rows to sweep: %w", err)
@@ -228,10 +297,20 @@ func (r *Relay) sweepAggregates(ctx context.Context, session messaging.Session, 
 	if err != nil {
 		return err
 	}
-	if !again {
-		messages = r.withoutAcked(session.Number, messages)
+	return r.sweepMessages(ctx, session, r.withoutAcked(session.Number, messages))
+}
+
+// sweepMessages publishes messages at the sweep's rate, and counts refusals.
+func (r *Relay) sweepMessages(ctx context.Context, session messaging.Session, messages []messaging.Message) (err error) {
+	for n := len(messages); n > 0; n -= r.drain.Burst() {
+		if err := r.drain.WaitN(ctx, min(n, r.drain.Burst())); err != nil {
+			return fmt.Errorf("waiting for the sweep's turn: %w", err)
+		}
 	}
-	for _, f := range r.publish(ctx, session, chainsOf(messages)) {
+	chains := chainsOf(messages)
+	failures := r.publish(ctx, session, chains)
+	r.told.published.Add(ctx, int64(len(messages)-unsent(chains, failures)), bySweep)
+	for _, f := range failures {
 		if !errors.Is(f.err, messaging.ErrNeverAccepted) {
 			err = f.err
 			continue

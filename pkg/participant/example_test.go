@@ -113,7 +113,7 @@ func ExampleRunner() {
 
 		rows, _ := pool.Query(ctx, `
 			SELECT concat_ws(' ', subject, nullif(step_name, ''), nullif(outcome, ''), nullif(reason, ''))
-			  FROM outbox ORDER BY message_id`)
+			  FROM outbox_pending ORDER BY message_id`)
 		var message string
 		_, err = pgx.ForEachRow(rows, []any{&message}, func() error {
 			fmt.Println(message)

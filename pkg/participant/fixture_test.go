@@ -234,7 +234,7 @@ func (d *desk) outbox(order uuid.UUID) []row {
 	found, err := d.pool.Query(d.Context(), `
 		SELECT message_id, subject, type, source, idempotency_key, step_name, step_key, outcome, reason, last_seen, aggregate_seq,
 		       traceparent, payload, left_to_sweep
-		  FROM outbox WHERE aggregate_id = $1 ORDER BY message_id`, order)
+		  FROM outbox_pending WHERE aggregate_id = $1 ORDER BY message_id`, order)
 	if err != nil {
 		d.Fatalf("reading the outbox: %v", err)
 	}

@@ -269,7 +269,7 @@ func (f *fixture) outbox(id uuid.UUID) []written {
 	const sql = `
 SELECT message_id, coalesce(last_seen, '00000000-0000-0000-0000-000000000000'), coalesce(step_key, '00000000-0000-0000-0000-000000000000'),
        subject, type, source, idempotency_key, step_name, aggregate_seq, left_to_sweep, traceparent, payload
-  FROM outbox WHERE aggregate_id = $1 ORDER BY message_id`
+  FROM outbox_pending WHERE aggregate_id = $1 ORDER BY message_id`
 	rows, err := f.pool.Query(f.t.Context(), sql, id)
 	if err != nil {
 		f.t.Fatalf("reading the outbox: %v", err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/throughline/throughline/pkg/keys"
 	"github.com/throughline/throughline/pkg/messaging"
@@ -14,6 +15,7 @@ import (
 	"github.com/throughline/throughline/pkg/participant"
 	paymentv1 "github.com/throughline/throughline/proto/gen/throughline/payment/v1"
 	"github.com/throughline/throughline/services/internal/topology"
+	"github.com/throughline/throughline/services/payment/internal/bus"
 	domain "github.com/throughline/throughline/services/payment/internal/payment"
 	"github.com/throughline/throughline/services/payment/internal/provider"
 	"github.com/throughline/throughline/services/simulator/control"
@@ -223,8 +225,23 @@ func TestAuthentication(t *testing.T) {
 	t.Run("passed", func(t *testing.T) {
 		t.Parallel()
 		o := begin(t)
+		said := result[paymentv1.PaymentActionRequired](t, o.Waiting(authorize))
+		if want := w.config.ProviderURL + "/authenticate/" + o.ledger().Intents[0].ID; said.GetType() != "redirect_to_url" ||
+			!strings.HasPrefix(said.GetUrl(), want) || said.GetOrderId() != o.ID.String() {
+			t.Errorf("what the customer must do: got %v, want a redirect to %s", said, want)
+		}
+		if left := time.Until(said.GetExpiresAt().AsTime()); left > bus.DefaultCustomerTime || left < bus.DefaultCustomerTime-time.Minute {
+			t.Errorf("time of the customer: got %s, want %s", left, bus.DefaultCustomerTime)
+		}
+		if told := result[paymentv1.PaymentActionRequired](t, o.Event(topology.PaymentActionRequired)); !proto.Equal(told, said) {
+			t.Errorf("event: got %v, want %v", told, said)
+		}
 		o.act("confirm")
 		wantDone(t, o.Reply(authorize))
+		o.Event(topology.PaymentAuthorized)
+		if got, want := o.Events(), []string{topology.PaymentActionRequired, topology.PaymentAuthorized}; !slices.Equal(got, want) {
+			t.Errorf("events: got %v, want %v", got, want)
+		}
 		if l := o.ledger(); l.Intents[0].Status != "requires_capture" {
 			t.Errorf("intent: got %+v, want requires_capture", l.Intents[0])
 		}
@@ -270,6 +287,43 @@ func TestCustomerStaysAway(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestConfirmedAsTimeRunsOut lets the customer confirm while the provider has not yet carried out the cancellation that the end of his
+// time has led to. Whichever is first at the provider: the money is held and the answer is yes, or it is not and the answer is no.
+func TestConfirmedAsTimeRunsOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, simulator.Config{})
+	w.config.CustomerTime = time.Millisecond
+	w.config.ProviderTimeout = 5 * time.Second
+	w.start()
+	t.Run("the confirmation overtakes the cancellation", func(t *testing.T) {
+		t.Parallel()
+		o := w.order(t)
+		o.method = "pm_card_authenticationRequired"
+		rule := o.fault(control.Fault{Operation: "payment_intents.cancel", Action: control.Hold})
+		o.Send(authorize, o.authorizeCommand())
+		o.held(rule, 1)
+		o.act("confirm")
+		o.release(rule) // it finds money held, and releases it
+		wantRefused(t, o.Reply(authorize), "authentication_required")
+		o.wantMoney(money{charges: 1})
+	})
+	t.Run("the cancellation is refused, because the money was taken", func(t *testing.T) {
+		t.Parallel()
+		o := w.order(t)
+		o.method = "pm_card_authenticationRequired"
+		rule := o.fault(control.Fault{Operation: "payment_intents.cancel", Action: control.Hold})
+		o.Send(authorize, o.authorizeCommand())
+		o.held(rule, 1)
+		o.act("confirm")
+		o.captureByHand()
+		o.release(rule)
+		wantDone(t, o.Reply(authorize))
+		o.wantMoney(money{charges: 1, captured: 2500})
+		wantDone(t, o.void())
+		o.wantMoney(money{charges: 1, captured: 2500, refunded: 2500, refunds: 1})
+	})
 }
 
 // TestKeyForgotten: when the provider may have forgotten a key, nothing is sent under it any more; the provider is only asked.

@@ -52,10 +52,11 @@ const (
 	OrderCancelled      = messaging.EventPrefix + Order + ".cancelled"
 	OrderNeedsAttention = messaging.EventPrefix + Order + ".needs_attention"
 
-	PaymentAuthorized = messaging.EventPrefix + Payment + ".authorized"
-	PaymentCaptured   = messaging.EventPrefix + Payment + ".captured"
-	PaymentVoided     = messaging.EventPrefix + Payment + ".voided"
-	PaymentDeclined   = messaging.EventPrefix + Payment + ".declined"
+	PaymentAuthorized     = messaging.EventPrefix + Payment + ".authorized"
+	PaymentActionRequired = messaging.EventPrefix + Payment + ".action_required"
+	PaymentCaptured       = messaging.EventPrefix + Payment + ".captured"
+	PaymentVoided         = messaging.EventPrefix + Payment + ".voided"
+	PaymentDeclined       = messaging.EventPrefix + Payment + ".declined"
 
 	ShipmentCreated    = messaging.EventPrefix + Shipping + ".created"
 	ShipmentDispatched = messaging.EventPrefix + Shipping + ".dispatched"

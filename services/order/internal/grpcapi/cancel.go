@@ -83,6 +83,10 @@ func (s *Server) cancelNow(ctx context.Context, recordID uuid.UUID, req *orderv1
 		if status != row.Status || after.Reason != row.FailureReason {
 			row.Status, row.FailureReason, row.UpdatedAt = status, after.Reason, now()
 		}
+		var err error
+		if row.NextAction, err = placeorder.NextActionOf(&after); err != nil {
+			return err
+		}
 		o, err := orderOf(&row)
 		if err != nil {
 			return err

@@ -54,11 +54,19 @@ func orderOf(row *postgres.Row) (*orderv1.Order, error) {
 	if err := proto.Unmarshal(row.Request, req); err != nil {
 		return nil, fmt.Errorf("decoding the request of order %s: %w", row.OrderID, err)
 	}
+	var next *orderv1.NextAction
+	if row.NextAction != nil {
+		next = new(orderv1.NextAction)
+		if err := proto.Unmarshal(row.NextAction, next); err != nil {
+			return nil, fmt.Errorf("decoding the next action of order %s: %w", row.OrderID, err)
+		}
+	}
 	return &orderv1.Order{
 		OrderId: row.OrderID.String(), Status: statuses[row.Status], Currency: row.Currency, Total: row.Total,
 		Lines: req.GetLines(), ShipTo: req.GetShipTo(), PaymentMethod: req.GetPaymentMethod(), Note: req.GetNote(),
 		Metadata: req.GetMetadata(), FailureReason: row.FailureReason, IdempotencyKey: row.IdempotencyKey,
 		CreatedAt: timestamppb.New(row.CreatedAt), UpdatedAt: timestamppb.New(row.UpdatedAt),
+		NextAction: next,
 	}, nil
 }
 

@@ -1,6 +1,7 @@
 package placeorder
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -10,6 +11,7 @@ import (
 	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/pkg/saga"
 	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
+	paymentv1 "github.com/throughline/throughline/proto/gen/throughline/payment/v1"
 	"github.com/throughline/throughline/services/internal/topology"
 	"github.com/throughline/throughline/services/order/internal/order"
 	"github.com/throughline/throughline/services/order/internal/postgres"
@@ -49,6 +51,33 @@ func StatusOf(in *saga.Instance) order.Status {
 	default:
 		return "" // not begun
 	}
+}
+
+// detailOf is what the saga's payment waits for, as the payment service has put it; nil while it does not.
+func detailOf(in *saga.Instance) []byte {
+	for _, s := range in.Steps {
+		if s.Phase == saga.Waiting && len(s.Detail) > 0 {
+			return s.Detail
+		}
+	}
+	return nil
+}
+
+// NextActionOf is what the customer has to do for a saga to go on, as an encoded orderv1.NextAction; nil while nothing is. What cannot
+// be read is nothing: a word for the customer must not hold up the order.
+func NextActionOf(in *saga.Instance) ([]byte, error) {
+	detail := detailOf(in)
+	required := new(paymentv1.PaymentActionRequired)
+	if detail == nil || proto.Unmarshal(detail, required) != nil {
+		return nil, nil
+	}
+	next, err := proto.MarshalOptions{Deterministic: true}.Marshal(&orderv1.NextAction{
+		Type: required.GetType(), Url: required.GetUrl(), ExpiresAt: required.GetExpiresAt(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the next action of order %s: %w", in.ID, err)
+	}
+	return next, nil
 }
 
 // Events gives the events of the states that a change enters, in their sequence: a saga with nothing to undo enters compensating and
@@ -125,11 +154,15 @@ func attentionReason(in *saga.Instance) string {
 func (Projector) Queue(b *pgx.Batch, changes []saga.Change[*orderv1.PlaceOrder]) error {
 	moved := make([]postgres.StatusChange, 0, len(changes))
 	for _, c := range changes {
-		status := StatusOf(&c.After)
-		if status == StatusOf(&c.Before) && c.After.Reason == c.Before.Reason {
+		status, before, action := StatusOf(&c.After), detailOf(&c.Before), detailOf(&c.After)
+		if status == StatusOf(&c.Before) && c.After.Reason == c.Before.Reason && bytes.Equal(before, action) {
 			continue // most steps of a saga are none of the client's business
 		}
-		moved = append(moved, postgres.StatusChange{OrderID: c.After.ID, Status: status, FailureReason: c.After.Reason})
+		next, err := NextActionOf(&c.After)
+		if err != nil {
+			return err
+		}
+		moved = append(moved, postgres.StatusChange{OrderID: c.After.ID, Status: status, FailureReason: c.After.Reason, NextAction: next})
 	}
 	postgres.QueueStatus(b, moved)
 	return nil

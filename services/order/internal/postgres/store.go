@@ -45,8 +45,10 @@ type Row struct {
 	Hash          []byte
 	Version       int16
 	FailureReason string
-	CreatedAt     time.Time
-	UpdatedAt     time.Time
+	// NextAction is what the customer has to do, encoded; nil while nothing is.
+	NextAction []byte
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
 }
 
 const insertOrders = `
@@ -80,13 +82,14 @@ type StatusChange struct {
 	OrderID       uuid.UUID
 	Status        order.Status
 	FailureReason string
+	NextAction    []byte // nil clears it
 }
 
 // Rows are locked in the order of their ids. No condition on the old status is needed: the saga's compare-and-set, in the same
 // transaction, decides who may write.
 const updateStatuses = `
 WITH wanted AS (
-    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[]) AS w (order_id, status, failure_reason)
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[]) AS w (order_id, status, failure_reason, next_action)
 ), locked AS MATERIALIZED (
     SELECT o.order_id
       FROM customer_order o JOIN wanted w ON w.order_id = o.order_id
@@ -94,7 +97,7 @@ WITH wanted AS (
        FOR UPDATE OF o
 )
 UPDATE customer_order o
-   SET status = w.status, failure_reason = w.failure_reason, updated_at = now()
+   SET status = w.status, failure_reason = w.failure_reason, next_action = w.next_action, updated_at = now()
   FROM wanted w JOIN locked l ON l.order_id = w.order_id
  WHERE o.order_id = w.order_id`
 
@@ -104,15 +107,15 @@ func QueueStatus(b *pgx.Batch, changes []StatusChange) {
 	if n == 0 {
 		return
 	}
-	ids, statuses, reasons := make([]uuid.UUID, n), make([]string, n), make([]string, n)
+	ids, statuses, reasons, actions := make([]uuid.UUID, n), make([]string, n), make([]string, n), make([][]byte, n)
 	for i, c := range changes {
-		ids[i], statuses[i], reasons[i] = c.OrderID, string(c.Status), c.FailureReason
+		ids[i], statuses[i], reasons[i], actions[i] = c.OrderID, string(c.Status), c.FailureReason, c.NextAction
 	}
-	b.Queue(updateStatuses, ids, statuses, reasons)
+	b.Queue(updateStatuses, ids, statuses, reasons, actions)
 }
 
 const orderColumns = `order_id, order_no, client_id, idempotency_key, status, currency, total, request, request_hash, request_version,
-       failure_reason, created_at, updated_at`
+       failure_reason, next_action, created_at, updated_at`
 
 const selectOrders = `SELECT ` + orderColumns + ` FROM customer_order WHERE order_id = ANY ($1::uuid[])`
 
@@ -128,7 +131,7 @@ const selectKnown = `SELECT order_id FROM customer_order WHERE order_id = ANY ($
 func scanRow(row pgx.CollectableRow) (Row, error) {
 	var r Row
 	err := row.Scan(&r.OrderID, &r.No, &r.ClientID, &r.IdempotencyKey, &r.Status, &r.Currency, &r.Total, &r.Request, &r.Hash, &r.Version,
-		&r.FailureReason, &r.CreatedAt, &r.UpdatedAt)
+		&r.FailureReason, &r.NextAction, &r.CreatedAt, &r.UpdatedAt)
 	return r, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/throughline/throughline/pkg/participant"
 	paymentv1 "github.com/throughline/throughline/proto/gen/throughline/payment/v1"
@@ -94,8 +95,10 @@ func (s *Steps) confirm(ctx context.Context, call *participant.Call, p *provider
 			return participant.Refused{Reason: d.Reason, Reference: in.ID}
 		case payment.AwaitCustomer:
 			if left := call.FirstAttemptAt.Add(s.cfg.CustomerTime).Sub(call.Now); left > 0 {
-				return participant.Waiting{Ask: customerPoll(call.Now.Sub(call.FirstAttemptAt), left), Reference: in.ID}
+				return s.waiting(call, in, left)
 			}
+			// A customer who confirms at this moment is the first or the second at the provider: either the intent is cancelled, or it
+			// cannot be any more, and its status says what came of it.
 			in, lastErr = s.act(ctx, p, in, &used, func(n int) (payment.Intent, error) {
 				return p.Cancel(ctx, providerKey(call.StepKey, opCancel, n), in.ID, payment.Abandoned)
 			})
@@ -112,6 +115,16 @@ func (s *Steps) confirm(ctx context.Context, call *participant.Call, p *provider
 		last = d.Act
 	}
 	return unknown(in, errKeysUsedUp)
+}
+
+// waiting says what the customer has to do, and until when.
+func (s *Steps) waiting(call *participant.Call, in payment.Intent, left time.Duration) participant.Outcome {
+	return participant.Waiting{
+		Ask: customerPoll(call.Now.Sub(call.FirstAttemptAt), left), Reference: in.ID, Result: &paymentv1.PaymentActionRequired{
+			OrderId: call.OrderID.String(), PaymentIntentId: in.ID, Type: in.Action.Type, Url: in.Action.URL,
+			ExpiresAt: timestamppb.New(call.FirstAttemptAt.Add(s.cfg.CustomerTime)),
+		},
+	}
 }
 
 // unconfirmed ends an attempt whose confirmation had no effect. A definite no is final only behind the fence of a cancelled

@@ -63,6 +63,8 @@ func answered(r participant.Result) payment.Update {
 			u.State = payment.Declined
 		}
 		return u
+	case participant.Waiting:
+		return payment.Update{IntentID: o.Reference}
 	case participant.Done:
 		switch result := o.Result.(type) {
 		case *paymentv1.PaymentAuthorized:
@@ -100,6 +102,11 @@ func (Projector) Events(r participant.Result) ([]messaging.Message, error) {
 		case *paymentv1.PaymentVoided:
 			return event(topology.PaymentVoided, o.Result)
 		}
+	case participant.Waiting:
+		if o.Result != nil {
+			return event(topology.PaymentActionRequired, o.Result)
+		}
+		return nil, nil
 	}
 	return nil, fmt.Errorf("step %s has the unplanned outcome %T", r.StepName, r.Outcome)
 }

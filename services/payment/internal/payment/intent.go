@@ -53,8 +53,18 @@ type Intent struct {
 	// Decline says why the last confirmation failed, as a stable word; empty if none has.
 	Decline      string
 	Cancellation Cancellation
+	// Action is what the customer has to do, while Status is RequiresAction.
+	Action Action
 	// Replayed says that the provider repeated an answer from earlier: the intent may have moved since.
 	Replayed bool
+}
+
+// Action is something that only the customer can do.
+type Action struct {
+	// Type is the provider's word for it, such as "redirect_to_url".
+	Type string
+	// URL is where to send the customer; empty if Type is nothing that a link does.
+	URL string
 }
 
 // moved tells whether a confirmation of the intent has had an effect.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -98,6 +99,9 @@ func (c *Client) Payment(charge payment.Charge) (*Payment, error) {
 }
 
 func (p *Payment) currency() string { return strings.ToLower(string(p.charge.Amount.Currency)) }
+
+// maxLink bounds an address for customers, in bytes. More is cut off by some mail programs and browsers.
+const maxLink = 2048
 
 const (
 	metaOrderID = "order_id"
@@ -247,6 +251,12 @@ func (p *Payment) intent(pi *stripe.PaymentIntent) (payment.Intent, error) {
 		ID: pi.ID, Status: payment.Status(pi.Status), Amount: p.charge.Amount.Minor,
 		Cancellation: payment.Cancellation(pi.CancellationReason),
 	}
+	if a := pi.NextAction; a != nil && in.Status == payment.RequiresAction {
+		in.Action.Type = safe(string(a.Type))
+		if a.RedirectToURL != nil {
+			in.Action.URL = link(a.RedirectToURL.URL)
+		}
+	}
 	if e := pi.LastPaymentError; e != nil {
 		in.Decline = declineReason(e.Code, e.DeclineCode)
 	}
@@ -265,6 +275,15 @@ func (p *Payment) intent(pi *stripe.PaymentIntent) (payment.Intent, error) {
 		*part.to = amount
 	}
 	return in, nil
+}
+
+// link gives a web address of the provider's, or nothing if it is none: it is shown to customers.
+func link(s string) string {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || len(s) > maxLink {
+		return ""
+	}
+	return u.String()
 }
 
 // plausible tells whether an id can be stored and put into a path.

@@ -9,6 +9,7 @@ package paymentv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -171,6 +172,87 @@ func (x *PaymentAuthorized) GetAmount() int64 {
 	return 0
 }
 
+// PaymentActionRequired says that the money cannot be held before the customer has acted, as the reply to AuthorizePayment that it waits,
+// and as event. Subject evt.payment.action_required.
+type PaymentActionRequired struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	OrderId         string                 `protobuf:"bytes,1,opt,name=order_id,proto3" json:"order_id,omitempty"`
+	PaymentIntentId string                 `protobuf:"bytes,2,opt,name=payment_intent_id,proto3" json:"payment_intent_id,omitempty"`
+	// What the customer has to do, in the provider's word, such as "redirect_to_url".
+	Type string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
+	// Where to send the customer. Whoever has it can act as the customer.
+	Url string `protobuf:"bytes,4,opt,name=url,proto3" json:"url,omitempty"`
+	// When the payment is given up if nothing has happened.
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,proto3" json:"expires_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PaymentActionRequired) Reset() {
+	*x = PaymentActionRequired{}
+	mi := &file_throughline_payment_v1_messages_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PaymentActionRequired) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PaymentActionRequired) ProtoMessage() {}
+
+func (x *PaymentActionRequired) ProtoReflect() protoreflect.Message {
+	mi := &file_throughline_payment_v1_messages_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PaymentActionRequired.ProtoReflect.Descriptor instead.
+func (*PaymentActionRequired) Descriptor() ([]byte, []int) {
+	return file_throughline_payment_v1_messages_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PaymentActionRequired) GetOrderId() string {
+	if x != nil {
+		return x.OrderId
+	}
+	return ""
+}
+
+func (x *PaymentActionRequired) GetPaymentIntentId() string {
+	if x != nil {
+		return x.PaymentIntentId
+	}
+	return ""
+}
+
+func (x *PaymentActionRequired) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *PaymentActionRequired) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *PaymentActionRequired) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
 // CapturePayment asks for the held money to be taken. Subject cmd.payment.capture_payment.
 type CapturePayment struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -181,7 +263,7 @@ type CapturePayment struct {
 
 func (x *CapturePayment) Reset() {
 	*x = CapturePayment{}
-	mi := &file_throughline_payment_v1_messages_proto_msgTypes[2]
+	mi := &file_throughline_payment_v1_messages_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -193,7 +275,7 @@ func (x *CapturePayment) String() string {
 func (*CapturePayment) ProtoMessage() {}
 
 func (x *CapturePayment) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_payment_v1_messages_proto_msgTypes[2]
+	mi := &file_throughline_payment_v1_messages_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -206,7 +288,7 @@ func (x *CapturePayment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturePayment.ProtoReflect.Descriptor instead.
 func (*CapturePayment) Descriptor() ([]byte, []int) {
-	return file_throughline_payment_v1_messages_proto_rawDescGZIP(), []int{2}
+	return file_throughline_payment_v1_messages_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CapturePayment) GetOrderId() string {
@@ -229,7 +311,7 @@ type PaymentCaptured struct {
 
 func (x *PaymentCaptured) Reset() {
 	*x = PaymentCaptured{}
-	mi := &file_throughline_payment_v1_messages_proto_msgTypes[3]
+	mi := &file_throughline_payment_v1_messages_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -241,7 +323,7 @@ func (x *PaymentCaptured) String() string {
 func (*PaymentCaptured) ProtoMessage() {}
 
 func (x *PaymentCaptured) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_payment_v1_messages_proto_msgTypes[3]
+	mi := &file_throughline_payment_v1_messages_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -254,7 +336,7 @@ func (x *PaymentCaptured) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PaymentCaptured.ProtoReflect.Descriptor instead.
 func (*PaymentCaptured) Descriptor() ([]byte, []int) {
-	return file_throughline_payment_v1_messages_proto_rawDescGZIP(), []int{3}
+	return file_throughline_payment_v1_messages_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *PaymentCaptured) GetOrderId() string {
@@ -296,7 +378,7 @@ type VoidPayment struct {
 
 func (x *VoidPayment) Reset() {
 	*x = VoidPayment{}
-	mi := &file_throughline_payment_v1_messages_proto_msgTypes[4]
+	mi := &file_throughline_payment_v1_messages_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -308,7 +390,7 @@ func (x *VoidPayment) String() string {
 func (*VoidPayment) ProtoMessage() {}
 
 func (x *VoidPayment) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_payment_v1_messages_proto_msgTypes[4]
+	mi := &file_throughline_payment_v1_messages_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -321,7 +403,7 @@ func (x *VoidPayment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VoidPayment.ProtoReflect.Descriptor instead.
 func (*VoidPayment) Descriptor() ([]byte, []int) {
-	return file_throughline_payment_v1_messages_proto_rawDescGZIP(), []int{4}
+	return file_throughline_payment_v1_messages_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *VoidPayment) GetOrderId() string {
@@ -346,7 +428,7 @@ type PaymentVoided struct {
 
 func (x *PaymentVoided) Reset() {
 	*x = PaymentVoided{}
-	mi := &file_throughline_payment_v1_messages_proto_msgTypes[5]
+	mi := &file_throughline_payment_v1_messages_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -358,7 +440,7 @@ func (x *PaymentVoided) String() string {
 func (*PaymentVoided) ProtoMessage() {}
 
 func (x *PaymentVoided) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_payment_v1_messages_proto_msgTypes[5]
+	mi := &file_throughline_payment_v1_messages_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -371,7 +453,7 @@ func (x *PaymentVoided) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PaymentVoided.ProtoReflect.Descriptor instead.
 func (*PaymentVoided) Descriptor() ([]byte, []int) {
-	return file_throughline_payment_v1_messages_proto_rawDescGZIP(), []int{5}
+	return file_throughline_payment_v1_messages_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PaymentVoided) GetOrderId() string {
@@ -415,7 +497,7 @@ type PaymentDeclined struct {
 
 func (x *PaymentDeclined) Reset() {
 	*x = PaymentDeclined{}
-	mi := &file_throughline_payment_v1_messages_proto_msgTypes[6]
+	mi := &file_throughline_payment_v1_messages_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -427,7 +509,7 @@ func (x *PaymentDeclined) String() string {
 func (*PaymentDeclined) ProtoMessage() {}
 
 func (x *PaymentDeclined) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_payment_v1_messages_proto_msgTypes[6]
+	mi := &file_throughline_payment_v1_messages_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -440,7 +522,7 @@ func (x *PaymentDeclined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PaymentDeclined.ProtoReflect.Descriptor instead.
 func (*PaymentDeclined) Descriptor() ([]byte, []int) {
-	return file_throughline_payment_v1_messages_proto_rawDescGZIP(), []int{6}
+	return file_throughline_payment_v1_messages_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PaymentDeclined) GetOrderId() string {
@@ -468,7 +550,7 @@ var File_throughline_payment_v1_messages_proto protoreflect.FileDescriptor
 
 const file_throughline_payment_v1_messages_proto_rawDesc = "" +
 	"\n" +
-	"%throughline/payment/v1/messages.proto\x12\x16throughline.payment.v1\"\xa8\x01\n" +
+	"%throughline/payment/v1/messages.proto\x12\x16throughline.payment.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa8\x01\n" +
 	"\x10AuthorizePayment\x12\x1a\n" +
 	"\border_id\x18\x01 \x01(\tR\border_id\x12\x1c\n" +
 	"\tclient_id\x18\x02 \x01(\tR\tclient_id\x12\x1a\n" +
@@ -479,7 +561,15 @@ const file_throughline_payment_v1_messages_proto_rawDesc = "" +
 	"\border_id\x18\x01 \x01(\tR\border_id\x12,\n" +
 	"\x11payment_intent_id\x18\x02 \x01(\tR\x11payment_intent_id\x12\x1a\n" +
 	"\bcurrency\x18\x03 \x01(\tR\bcurrency\x12\x16\n" +
-	"\x06amount\x18\x04 \x01(\x03R\x06amount\",\n" +
+	"\x06amount\x18\x04 \x01(\x03R\x06amount\"\xc3\x01\n" +
+	"\x15PaymentActionRequired\x12\x1a\n" +
+	"\border_id\x18\x01 \x01(\tR\border_id\x12,\n" +
+	"\x11payment_intent_id\x18\x02 \x01(\tR\x11payment_intent_id\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\tR\x04type\x12\x10\n" +
+	"\x03url\x18\x04 \x01(\tR\x03url\x12:\n" +
+	"\n" +
+	"expires_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expires_at\",\n" +
 	"\x0eCapturePayment\x12\x1a\n" +
 	"\border_id\x18\x01 \x01(\tR\border_id\"\xa1\x01\n" +
 	"\x0fPaymentCaptured\x12\x1a\n" +
@@ -512,22 +602,25 @@ func file_throughline_payment_v1_messages_proto_rawDescGZIP() []byte {
 	return file_throughline_payment_v1_messages_proto_rawDescData
 }
 
-var file_throughline_payment_v1_messages_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_throughline_payment_v1_messages_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_throughline_payment_v1_messages_proto_goTypes = []any{
-	(*AuthorizePayment)(nil),  // 0: throughline.payment.v1.AuthorizePayment
-	(*PaymentAuthorized)(nil), // 1: throughline.payment.v1.PaymentAuthorized
-	(*CapturePayment)(nil),    // 2: throughline.payment.v1.CapturePayment
-	(*PaymentCaptured)(nil),   // 3: throughline.payment.v1.PaymentCaptured
-	(*VoidPayment)(nil),       // 4: throughline.payment.v1.VoidPayment
-	(*PaymentVoided)(nil),     // 5: throughline.payment.v1.PaymentVoided
-	(*PaymentDeclined)(nil),   // 6: throughline.payment.v1.PaymentDeclined
+	(*AuthorizePayment)(nil),      // 0: throughline.payment.v1.AuthorizePayment
+	(*PaymentAuthorized)(nil),     // 1: throughline.payment.v1.PaymentAuthorized
+	(*PaymentActionRequired)(nil), // 2: throughline.payment.v1.PaymentActionRequired
+	(*CapturePayment)(nil),        // 3: throughline.payment.v1.CapturePayment
+	(*PaymentCaptured)(nil),       // 4: throughline.payment.v1.PaymentCaptured
+	(*VoidPayment)(nil),           // 5: throughline.payment.v1.VoidPayment
+	(*PaymentVoided)(nil),         // 6: throughline.payment.v1.PaymentVoided
+	(*PaymentDeclined)(nil),       // 7: throughline.payment.v1.PaymentDeclined
+	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
 }
 var file_throughline_payment_v1_messages_proto_depIdxs = []int32{
-	0, // [0:0] is the sub-list for method output_type
-	0, // [0:0] is the sub-list for method input_type
-	0, // [0:0] is the sub-list for extension type_name
-	0, // [0:0] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	8, // 0: throughline.payment.v1.PaymentActionRequired.expires_at:type_name -> google.protobuf.Timestamp
+	1, // [1:1] is the sub-list for method output_type
+	1, // [1:1] is the sub-list for method input_type
+	1, // [1:1] is the sub-list for extension type_name
+	1, // [1:1] is the sub-list for extension extendee
+	0, // [0:1] is the sub-list for field type_name
 }
 
 func init() { file_throughline_payment_v1_messages_proto_init() }
@@ -541,7 +634,7 @@ func file_throughline_payment_v1_messages_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_throughline_payment_v1_messages_proto_rawDesc), len(file_throughline_payment_v1_messages_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

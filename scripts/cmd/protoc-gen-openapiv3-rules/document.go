@@ -170,13 +170,25 @@ func (about operation) complete(name string, op, schemas object) error {
 	op["summary"], op["description"] = about.summary, httpWords(words)
 
 	parameters, _ := op["parameters"].([]any)
+	parameters = slices.DeleteFunc(parameters, func(p any) bool {
+		// Over HTTP a header says it.
+		return about.prefer && p.(object)["name"] == "wait_seconds"
+	})
 	for _, p := range parameters {
-		if p := p.(object); p["in"] == "path" {
-			p["schema"] = object{"type": "string", "format": "uuid"}
+		switch p := p.(object); {
+		case p["name"] == "order_id":
+			p["schema"], p["example"] = object{"type": "string", "format": "uuid"}, about.pathExample
+		case p["in"] == "path":
+			p["schema"], p["example"] = object{"type": "string", "minLength": 1}, about.pathExample
+		case p["name"] == "page_size":
+			p["schema"] = object{"type": "integer", "minimum": 0, "maximum": 100}
 		}
 	}
 	if about.key {
 		parameters = append(parameters, ref("parameters", "IdempotencyKey"))
+	}
+	if about.prefer {
+		parameters = append(parameters, ref("parameters", "Prefer"))
 	}
 	if len(parameters) > 0 {
 		op["parameters"] = parameters
@@ -201,11 +213,28 @@ func (about operation) complete(name string, op, schemas object) error {
 		return fmt.Errorf("no 200 among the generated responses")
 	}
 	delete(responses, "200")
+	if about.replyExample != "" {
+		var example any
+		if err := json.Unmarshal([]byte(about.replyExample), &example); err != nil {
+			return fmt.Errorf("reading the example of an answer: %w", err)
+		}
+		child(child(success, "content"), "application/json")["example"] = example
+	}
+	if about.expired && about.status != "200" {
+		late := maps.Clone(success)
+		late["description"] = "The key was used before for the same request, and its first answer is no longer kept: the order as it is now."
+		late["headers"] = object{"Location": ref("headers", "Location"), expiredHeader: ref("headers", expiredHeader)}
+		responses["200"] = late
+	}
 	responses[about.status] = success
 	success["description"] = about.answer
-	if len(about.headers) > 0 {
+	names := about.headers
+	if about.expired && about.status == "200" {
+		names = append(slices.Clone(names), expiredHeader)
+	}
+	if len(names) > 0 {
 		headers := object{}
-		for _, h := range about.headers {
+		for _, h := range names {
 			headers[h] = ref("headers", h)
 		}
 		success["headers"] = headers

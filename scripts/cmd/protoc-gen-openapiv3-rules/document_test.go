@@ -36,10 +36,11 @@ func TestDocumentOperations(t *testing.T) {
 		key          bool
 		statuses     []string
 	}{
-		{"POST", "/v1/orders", true, []string{"201", "400", "401", "409", "413", "415", "422", "431", "500", "503", "504"}},
-		{"GET", "/v1/orders", false, []string{"200", "400", "401", "431", "500", "503", "504"}},
-		{"GET", "/v1/orders/{order_id}", false, []string{"200", "400", "401", "404", "431", "500", "503", "504"}},
-		{"POST", "/v1/orders/{order_id}/cancel", true, []string{"200", "400", "401", "404", "409", "413", "415", "422", "431", "500", "503", "504"}},
+		{"POST", "/v1/orders", true, []string{"200", "201", "400", "401", "403", "409", "413", "415", "422", "429", "431", "500", "503", "504"}},
+		{"GET", "/v1/orders", false, []string{"200", "400", "401", "403", "429", "431", "500", "503", "504"}},
+		{"GET", "/v1/orders/{order_id}", false, []string{"200", "400", "401", "403", "404", "429", "431", "500", "503", "504"}},
+		{"GET", "/v1/idempotency-keys/{key}", false, []string{"200", "400", "401", "403", "429", "431", "500", "503", "504"}},
+		{"POST", "/v1/orders/{order_id}/cancel", true, []string{"200", "400", "401", "403", "404", "409", "413", "415", "422", "429", "431", "500", "503", "504"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.method+" "+tt.path, func(t *testing.T) {
@@ -108,8 +109,8 @@ func TestCompleteRefusesWhatTheTablesDoNotKnow(t *testing.T) {
 		methods []string
 		want    string
 	}{
-		{"a new method", []string{"CancelOrder", "CreateOrder", "GetOrder", "ListOrders", "ShredOrder"}, "ShredOrder"},
-		{"a method that is gone", []string{"CancelOrder", "CreateOrder", "ListOrders"}, "GetOrder"},
+		{"a new method", []string{"CancelOrder", "CreateOrder", "GetIdempotencyKey", "GetOrder", "ListOrders", "ShredOrder"}, "ShredOrder"},
+		{"a method that is gone", []string{"CancelOrder", "CreateOrder", "GetIdempotencyKey", "ListOrders"}, "GetOrder"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -132,7 +133,7 @@ func sample(t *testing.T, methods []string) []byte {
 		}
 		return object{"type": "object", "properties": p}
 	}
-	body := fields("currency", "lines", "ship_to", "payment_method", "reason")
+	body := fields("currency", "lines", "ship_to", "payment_method", "note", "metadata", "reason")
 	paths := object{}
 	for _, m := range methods {
 		op := object{"operationId": "OrderService_" + m, "summary": m, "responses": object{"200": object{}}}
@@ -142,8 +143,9 @@ func sample(t *testing.T, methods []string) []byte {
 		paths["/"+m] = object{"post": op}
 	}
 	b, err := json.Marshal(object{"paths": paths, "components": object{"schemas": object{
-		"throughline.order.v1.Line":    fields("sku", "quantity", "unit_price"),
-		"throughline.order.v1.Address": fields("name", "line1", "city", "country"),
+		"throughline.order.v1.Line":           fields("sku", "quantity", "unit_price"),
+		"throughline.order.v1.Address":        fields("name", "line1", "line2", "city", "region", "postal_code", "country"),
+		"throughline.order.v1.IdempotencyKey": fields("key", "state", "order_id", "replays"),
 		"throughline.order.v1.Order": fields("order_id", "status", "currency", "total", "lines", "ship_to", "payment_method", "note", "metadata",
 			"failure_reason", "idempotency_key", "created_at", "updated_at"),
 		"throughline.order.v1.ListOrdersResponse": fields("orders", "next_page_token"),

@@ -51,9 +51,32 @@
 // refusal is committed before a command that follows the event in its chain is published, hence before anybody can answer
 // it, hence before a chain that this answer proves is written.
 //
-// To put it right, mend the row or its cause and set set_aside_at to NULL, but keep refusals: the aggregate then stays with
+// To put it right, mend the message (in outbox_message) or its cause and set set_aside_at in outbox to NULL, but keep refusals: the aggregate then stays with
 // the sweep until the event is out. If the sweep is cut short between that event and the next by a broker that stays
 // connected, and the event's row is removed meanwhile, a proven chain could pass the rest; no such case is known.
+//
+// # What is kept of what was sent
+//
+// A message is written once, into outbox_message, which only grows and is dropped by the day. Beside it, a narrow row in
+// outbox says that the message is pending; when it leaves, a narrower one in outbox_sent says which stream has it, under
+// which sequence number, since when. [Archive] reads both together and publishes again what an operator selects; it is bound
+// to the time that inboxes remember. A day is kept for [Config.Retention], and longer while a message of it is pending. A
+// removal that is lost in a crash leads to another publish, and its place is then that of the later copy.
+//
+// This layout was measured against one that deletes the whole row and copies it into an archive (go test -run '^$' -bench
+// Layout -benchtime 1000x -count 3, at 0fb30d6; 2 cores, Postgres 15, fsync on, 500,000 messages with payloads of 200 bytes,
+// 500 a transaction, one client that writes and notes acknowledgements in turn, a checkpoint halfway; medians of three runs
+// on a machine that had other work, whose rows/s differ by a third, WAL by 1%):
+//
+//	layout                                  WAL B/row   rows/s   heap MB   index MB   poll ms
+//	deleted and forgotten (keeps no story)        631   47,600       112         10      0.5
+//	deleted and copied                          1,145   23,100       253          8      1.8
+//	the same, B-tree on the aggregate           1,251   21,400       284         26      3.8
+//	append-only, narrow pending table             902   35,700       279         26      0.6
+//
+// The story costs 270 bytes of log a message instead of 510, since the payload is written once, and what is deleted and
+// vacuumed is narrow. Aggregates are found by a BRIN index with Bloom filters: a B-tree over random ids costs another 100
+// bytes a message.
 //
 // # What is not covered
 //

@@ -54,6 +54,10 @@ type options struct {
 	stored  []int
 	plan    plan
 	profile bool
+	// top is how many statements are listed for each system, by their cost.
+	top int
+	// settings are of the server, for trials.
+	settings map[string]string
 
 	out, progress io.Writer
 }
@@ -67,6 +71,16 @@ func parse(args []string, usage io.Writer) (options, error) {
 	rounds := f.Int("rounds", 0, "how often each system is measured; results are medians (0: what the plan says)")
 	systems := f.String("systems", "", "the systems to measure, with commas between; empty means all")
 	stored := f.String("stored", "1000000,5000000", "numbers of stored orders to measure with, beside none")
+	f.IntVar(&o.top, "top", 0, "list so many statements of each system, those that cost most")
+	o.settings = make(map[string]string)
+	f.Func("set", "a setting of the server, name=value, for a trial", func(text string) error {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return fmt.Errorf("%q is not name=value", text)
+		}
+		o.settings[name] = value
+		return nil
+	})
 	f.BoolVar(&o.profile, "profile", false, "write a CPU profile of the services into the folder")
 	if err := f.Parse(args); err != nil {
 		return o, err

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,29 +34,38 @@ var errNoise = errors.New("the batched ceiling is below three times the single o
 // leastBatching is what batches must be worth at 64 in flight.
 const leastBatching = 3
 
+// clusterDir is the cluster's folder. It is removed in the end: with millions of orders it takes tens of gigabytes.
+const clusterDir = "postgres"
+
 // measure makes a run, prints its table, and keeps its results.
 func measure(ctx context.Context, o options) (err error) {
 	b := &bench{options: o, began: time.Now()}
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return fmt.Errorf("making the folder: %w", err)
 	}
-	home := filepath.Join(b.dir, "postgres")
+	home := filepath.Join(b.dir, clusterDir)
 	if err := pgcluster.Remove(ctx, home); err != nil {
 		return fmt.Errorf("removing the cluster of an earlier run: %w", err)
 	}
 	b.say("starting Postgres in %s", home)
-	if b.cluster, err = cluster.Start(ctx, cluster.Config{Dir: home, Progress: io.Discard}); err != nil {
+	if b.cluster, err = cluster.Start(ctx, cluster.Config{Dir: home, Settings: b.settings, Progress: io.Discard}); err != nil {
 		return err
 	}
 	defer func() {
-		err = errors.Join(err, b.cluster.Stop(context.WithoutCancel(ctx)))
+		last := context.WithoutCancel(ctx)
+		err = errors.Join(err, b.cluster.Stop(last), pgcluster.Remove(last, home))
 	}()
 	b.say("recording one order of the real services")
 	if b.story, err = b.record(ctx); err != nil {
 		return fmt.Errorf("recording an order: %w", err)
 	}
+	b.cluster.CountAsync(b.story.Async())
 	for _, p := range b.story.Parts() {
 		b.say("  %-8s %-8s %d visits, %d transactions, %d statements", p.Database, p.Name, p.Visits, p.Transactions, p.Statements)
+	}
+	b.say("storing %d orders beside it, so that no table is empty", b.plan.stored)
+	if err := b.store(ctx, template, b.plan.stored); err != nil {
+		return err
 	}
 	names := b.systems
 	if len(names) == 0 {
@@ -86,7 +96,7 @@ func measure(ctx context.Context, o options) (err error) {
 	if err := r.save(filepath.Join(b.dir, "latest.json")); err != nil {
 		return err
 	}
-	if err := r.print(b.out, names); err != nil {
+	if err := r.print(b.out); err != nil {
 		return err
 	}
 	single, batched := r.systems[ceilingSingle], r.systems[ceilingBatched]
@@ -104,7 +114,13 @@ func (b *bench) one(ctx context.Context, name string) (f figures, err error) {
 	}
 	defer func() { err = errors.Join(err, s.stop(), b.cluster.Drop(context.WithoutCancel(ctx), name)) }()
 	f = make(figures)
+	if err := b.cluster.Forget(ctx); err != nil {
+		return nil, err
+	}
 	if err := b.saturate(ctx, s, inFlight, "", f); err != nil {
+		return nil, err
+	}
+	if err := b.sayTop(ctx); err != nil {
 		return nil, err
 	}
 	if name == traced {
@@ -218,6 +234,25 @@ func (b *bench) awaitEmptyOutboxes(ctx context.Context, set string) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// sayTop lists the statements that have cost most, with what one call took.
+func (b *bench) sayTop(ctx context.Context) error {
+	if b.top == 0 {
+		return nil
+	}
+	top, err := b.cluster.Top(ctx, b.top)
+	if err != nil {
+		return err
+	}
+	for _, s := range top {
+		const most = 90
+		sql := strings.Join(strings.Fields(s.SQL), " ")
+		calls := float64(s.Calls)
+		b.say("    %8d calls  %6.0f us executing  %6.0f us planning  %5.1f rows  %s: %s", s.Calls, 1000*s.Executed/calls, 1000*s.Planned/calls,
+			float64(s.Rows)/calls, s.Database, sql[:min(len(sql), most)])
+	}
+	return nil
 }
 
 func (b *bench) say(format string, a ...any) {

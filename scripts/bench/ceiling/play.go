@@ -108,7 +108,7 @@ func (p *Player) failure() error {
 func (p *Player) Do(ctx context.Context, placed func()) error {
 	s := p.cfg.Story
 	who := &actor{
-		ids: make([]uuid.UUID, len(s.ids)), key: randomKey(s.texts), began: time.Now(),
+		ids: make([]uuid.UUID, len(s.ids)), key: randomKey(len(s.Key)), began: time.Now(),
 		done: make(chan struct{}), place: make(chan struct{}),
 	}
 	for i, kind := range s.ids {

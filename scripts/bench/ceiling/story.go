@@ -17,10 +17,13 @@ var ErrDrifted = errors.New("the product and the ceiling program have drifted ap
 
 // Story is all that the product sent to its databases for one order.
 type Story struct {
+	// Known are the ids that the order's rows and messages have, the order's own first, and Key is its idempotency key.
+	Known []uuid.UUID
+	Key   string
+
 	began  time.Time
 	visits []visit
-	ids    []idKind // of each id that is minted for each order
-	texts  int      // length of the key
+	ids    []idKind // of Known
 }
 
 // visit is what one part does to an order, from the message that calls it to the last commit.
@@ -69,6 +72,22 @@ func (s *Story) Parts() []Part {
 	return sums
 }
 
+// Async gives the statements whose transactions do not wait for the disk.
+func (s *Story) Async() []string {
+	var found []string
+	for _, v := range s.visits {
+		for _, t := range v.transactions {
+			if !slices.ContainsFunc(t, func(st statement) bool { return strings.Contains(st.sql, "'synchronous_commit', 'off'") }) {
+				continue
+			}
+			if sql := t[len(t)-1].sql; !slices.Contains(found, sql) {
+				found = append(found, sql)
+			}
+		}
+	}
+	return found
+}
+
 // Story makes the story of an order of what has been recorded. key is the idempotency key of its client. The error wraps
 // [ErrDrifted] if a part of the product was never seen, or sent something that cannot be repeated for other orders.
 func (r *Recorder) Story(order uuid.UUID, key string) (*Story, error) {
@@ -85,7 +104,7 @@ func (r *Recorder) Story(order uuid.UUID, key string) (*Story, error) {
 		}
 	}
 	c := newCompiler(known, key, notes[0].at)
-	s := &Story{began: notes[0].at, texts: len(key)}
+	s := &Story{Known: known, Key: key, began: notes[0].at}
 	var removals []visit
 	for _, t := range notes {
 		statements := make([]statement, len(t.calls))

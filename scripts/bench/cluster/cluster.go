@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,19 +33,23 @@ type Cluster struct {
 	bin pgcluster.Binaries
 	// counting tells whether statements are counted.
 	counting bool
-	admin    *pgxpool.Pool
+	// async are the beginnings of statements whose transactions do not wait for the disk.
+	async []string
+	admin *pgxpool.Pool
 }
 
 // Config says how to start a cluster.
 type Config struct {
 	Dir string
 	// Loading trades safety for speed, while rows are loaded.
-	Loading  bool
+	Loading bool
+	// Settings override the server's settings, for trials.
+	Settings map[string]string
 	Progress io.Writer
 }
 
 // settings are those of the measurements. A commit waits for the disk.
-func settings(loading, counting bool) map[string]string {
+func (cfg *Config) settings(counting bool) map[string]string {
 	s := map[string]string{
 		"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on",
 		"shared_buffers": "1GB", "max_connections": "300", "max_wal_size": "1GB",
@@ -56,11 +61,12 @@ func settings(loading, counting bool) map[string]string {
 	if counting {
 		s["shared_preload_libraries"] = statementsLibrary
 	}
-	if loading {
+	if cfg.Loading {
 		s["fsync"], s["full_page_writes"], s["autovacuum"] = "off", "off", "off"
 		s["wal_level"], s["max_wal_senders"], s["max_wal_size"], s["wal_keep_size"] = "minimal", "0", "16GB", "0"
 		s["maintenance_work_mem"] = "1GB"
 	}
+	maps.Copy(s, cfg.Settings)
 	return s
 }
 
@@ -75,7 +81,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	}
 	c := &Cluster{bin: bin, counting: hasLibrary(ctx, bin)}
 	c.Cluster, err = pgcluster.Start(ctx, pgcluster.Config{
-		Dir: cfg.Dir, BinDir: bin.Dir, Trust: true, Settings: settings(cfg.Loading, c.counting), Progress: cfg.Progress,
+		Dir: cfg.Dir, BinDir: bin.Dir, Trust: true, Settings: cfg.settings(c.counting), Progress: cfg.Progress,
 	})
 	if err != nil {
 		return nil, err

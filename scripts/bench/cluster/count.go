@@ -11,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/throughline/throughline/scripts/bench/meter"
 )
@@ -45,10 +48,23 @@ const (
 	selectMark = `/* bench */ SELECT pg_current_wal_insert_lsn()::text, (SELECT wal_sync FROM pg_stat_wal)`
 
 	selectStatements = `/* bench */
-SELECT coalesce(sum(calls), 0)::bigint, coalesce(sum(calls) FILTER (WHERE query LIKE 'DELETE FROM outbox WHERE message_id = ANY%'), 0)::bigint
+SELECT coalesce(sum(calls), 0)::bigint, coalesce(sum(calls) FILTER (WHERE ltrim(query, E' \\n\\t') ^@ ANY ($1::text[])), 0)::bigint
   FROM pg_stat_statements
  WHERE query NOT LIKE '/* bench */%'`
 )
+
+// CountAsync says which statements end transactions that do not wait for the disk.
+func (c *Cluster) CountAsync(statements []string) {
+	c.async = make([]string, len(statements))
+	for i, sql := range statements {
+		// The server keeps a statement as it was written up to its first constant.
+		end := strings.IndexFunc(sql, func(r rune) bool { return r == '\'' || unicode.IsDigit(r) })
+		if end < 0 {
+			end = len(sql)
+		}
+		c.async[i] = strings.TrimLeftFunc(strings.TrimSuffix(sql[:end], "$"), unicode.IsSpace)
+	}
+}
 
 // Mark reads the counters.
 func (c *Cluster) Mark(ctx context.Context) (Mark, error) {
@@ -61,7 +77,7 @@ func (c *Cluster) Mark(ctx context.Context) (Mark, error) {
 		return m, fmt.Errorf("reading the counters of Postgres: %w", err)
 	}
 	if c.counting {
-		if err := c.admin.QueryRow(ctx, selectStatements).Scan(&m.statements, &m.removals); err != nil {
+		if err := c.admin.QueryRow(ctx, selectStatements, c.async).Scan(&m.statements, &m.removals); err != nil {
 			return m, fmt.Errorf("counting statements: %w", err)
 		}
 	}
@@ -113,6 +129,47 @@ func (c *Cluster) commits(ctx context.Context, from, to string) (int64, error) {
 		return n, nil
 	}
 	return 0, lines.Err()
+}
+
+// Statement is what one statement has cost since the last Forget.
+type Statement struct {
+	SQL      string
+	Database string
+	Calls    int64
+	Rows     int64
+	// Executed and Planned are in milliseconds; Planned is zero unless the server was told to measure it.
+	Executed, Planned float64
+}
+
+const selectTop = `/* bench */
+SELECT s.query, d.datname, s.calls, s.rows, s.total_exec_time, s.total_plan_time
+  FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
+ WHERE s.query NOT LIKE '/* bench */%'
+ ORDER BY s.total_exec_time + s.total_plan_time DESC
+ LIMIT $1`
+
+// Top gives the statements that have cost most.
+func (c *Cluster) Top(ctx context.Context, n int) ([]Statement, error) {
+	if !c.counting {
+		return nil, nil
+	}
+	rows, err := c.admin.Query(ctx, selectTop, n)
+	if err != nil {
+		return nil, fmt.Errorf("reading the costs of statements: %w", err)
+	}
+	top, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Statement])
+	if err != nil {
+		return nil, fmt.Errorf("reading the costs of statements: %w", err)
+	}
+	return top, nil
+}
+
+// Forget sets the costs of statements to zero.
+func (c *Cluster) Forget(ctx context.Context) error {
+	if !c.counting {
+		return nil
+	}
+	return c.Exec(ctx, "/* bench */ SELECT pg_stat_statements_reset()")
 }
 
 // Settle writes everything out, so that measurements begin alike.

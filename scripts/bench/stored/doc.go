@@ -1,0 +1,6 @@
+// Package stored fills databases with orders that went through long ago.
+//
+// What an order leaves behind is not written down here: it is read from the databases after a real one, in the binary form of
+// COPY, and written back as often as is wanted, with other ids, keys, numbers and times in their places. So the rows have the
+// product's own shapes, whatever these become. Tables are loaded without their indexes, which are built afterwards.
+package stored

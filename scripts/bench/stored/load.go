@@ -1,0 +1,172 @@
+package stored
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Template is the order whose rows are repeated.
+type Template struct {
+	// Known are the ids that its rows have, its own first.
+	Known []uuid.UUID
+	Key   string
+}
+
+const (
+	// spacing is how far apart the stored orders were placed, and longest how long ago the first at most: answers are kept for a
+	// day, and none of them is to expire while the system is measured.
+	spacing = 20 * time.Millisecond
+	longest = 12 * time.Hour
+	// seed makes all databases, loaded apart, agree on the ids.
+	seed = 20260101
+)
+
+// passing are the tables whose rows an order does not leave behind for good.
+var passing = []string{"outbox", "saga_timer"}
+
+// Load puts n orders beside the template into a database. It may be called for several databases of one template: they then
+// hold the same orders. progress is told how many orders each table has.
+func Load(ctx context.Context, url string, t Template, n int, progress func(table string, orders int)) (err error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("loading orders: %w", err)
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	tables, err := readTables(ctx, conn, t)
+	if err != nil {
+		return fmt.Errorf("reading what an order leaves behind: %w", err)
+	}
+	for _, table := range tables {
+		if err := table.load(ctx, conn, t, n, progress); err != nil {
+			return fmt.Errorf("loading %s: %w", table.name, err)
+		}
+	}
+	for _, table := range tables {
+		// Whoever comes next finds every row known to be committed, and every page known to the planner.
+		if _, err := conn.Exec(ctx, "VACUUM (FREEZE, ANALYZE) "+table.quoted()); err != nil {
+			return fmt.Errorf("cleaning %s: %w", table.name, err)
+		}
+	}
+	return nil
+}
+
+// load writes the template and n further orders in the place of what the table holds: a table that was emptied in the same
+// transaction needs no log where the server is set up for loading.
+func (t *table) load(ctx context.Context, conn *pgx.Conn, of Template, n int, progress func(string, int)) (err error) {
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = tx.Rollback(context.WithoutCancel(ctx)) // the connection is about to be closed
+		}
+	}()
+	for _, sql := range t.dropped {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("running %q: %w", sql, err)
+		}
+	}
+	if _, err := tx.Exec(ctx, "TRUNCATE "+t.quoted()); err != nil {
+		return err
+	}
+	in := &orders{stamp: t.stamp, template: of, n: n, progress: func(k int) { progress(t.name, k) }}
+	if _, err := conn.PgConn().CopyFrom(ctx, in, "COPY "+t.quoted()+" ("+t.columnList()+") FROM STDIN BINARY"); err != nil {
+		return err
+	}
+	for _, sql := range t.built {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("running %q: %w", sql, err)
+		}
+	}
+	return tx.Commit(ctx)
+}
+
+// orders is the rows of n orders and their template, to be read by COPY.
+type orders struct {
+	stamp    *stamp
+	template Template
+	n        int
+	progress func(int)
+
+	next    int
+	random  *rand.ChaCha8
+	pending bytes.Buffer
+	over    bool
+}
+
+// chunk is how much is made at one time, in bytes.
+const chunk = 1 << 20
+
+// Read implements io.Reader.
+func (o *orders) Read(p []byte) (int, error) {
+	if o.pending.Len() == 0 {
+		if o.over {
+			return 0, io.EOF
+		}
+		o.fill()
+	}
+	return o.pending.Read(p)
+}
+
+func (o *orders) fill() {
+	b := o.pending.AvailableBuffer()
+	if o.random == nil {
+		var s [32]byte
+		binary.BigEndian.PutUint64(s[:], seed)
+		o.random = rand.NewChaCha8(s)
+		b = append(append(b, signature...), make([]byte, copyHeader-len(signature))...)
+		// The template's own rows come back as they were.
+		b = o.stamp.appendTo(b, &identity{ids: o.template.Known, key: []byte(o.template.Key)})
+	}
+	for len(b) < chunk && o.next < o.n {
+		who := o.template.another(o.next, o.n, o.random)
+		b = o.stamp.appendTo(b, &who)
+		o.next++
+		const often = 100_000
+		if o.next%often == 0 {
+			o.progress(o.next)
+		}
+	}
+	if o.next == o.n {
+		b = append(b, 0xff, 0xff)
+		o.over = true
+	}
+	o.pending.Write(b)
+}
+
+// another is who the order i of n is. All tables of all databases ask in the same sequence, and so agree.
+func (t *Template) another(i, n int, random *rand.ChaCha8) identity {
+	apart := min(spacing, longest/time.Duration(n))
+	who := identity{ids: make([]uuid.UUID, len(t.Known)), number: int64(i) + 1, back: time.Duration(n-i) * apart}
+	const ordered, timeBytes = 7, 6
+	for k, id := range t.Known {
+		var fresh uuid.UUID
+		_, _ = random.Read(fresh[:]) // never fails
+		if id.Version() == ordered {
+			// Its time is that of the template's, moved; what follows keeps the ids of an order in their sequence.
+			var ms [8]byte
+			copy(ms[8-timeBytes:], id[:timeBytes])
+			binary.BigEndian.PutUint64(ms[:], binary.BigEndian.Uint64(ms[:])-uint64(who.back.Milliseconds()))
+			copy(fresh[:], ms[8-timeBytes:])
+			copy(fresh[timeBytes:8], id[timeBytes:8])
+		} else {
+			fresh[6] = fresh[6]&0x0f | id[6]&0xf0
+			fresh[8] = fresh[8]&0x3f | 0x80
+		}
+		who.ids[k] = fresh
+	}
+	who.key = fmt.Appendf(nil, "%0*d", len(t.Key), i)
+	who.key = slices.Clip(who.key[len(who.key)-len(t.Key):])
+	return who
+}

@@ -291,3 +291,23 @@ func TestRetry(t *testing.T) {
 		t.Errorf("retrying a refused action: got %v, %v, want no", ok, err)
 	}
 }
+
+// What the first attempt knows as its time is what all later ones know.
+func TestTimeOfTheFirstAttempt(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	g := newGate()
+	r := d.runner(g.step(hold))
+	order := uuid.New()
+	d.apply(r, command(order, hold))
+	first := g.call(d)
+	g.answer <- Unknown{Err: errors.New("no answer")}
+	d.finish(r)
+	d.exec(`UPDATE step SET due_at = now()`)
+	d.claim(r)
+	if second := g.call(d); !second.FirstAttemptAt.Equal(first.FirstAttemptAt) || !first.FirstAttemptAt.Equal(first.Now) {
+		t.Errorf("time of the first attempt: got %s, and in the second %s, want %s", first.FirstAttemptAt, second.FirstAttemptAt, first.Now)
+	}
+	g.answer <- Done{}
+	d.finish(r)
+}

@@ -10,7 +10,8 @@ import (
 
 // insertSteps writes intents and tombstones in one lock order, so that no two transactions wait for each other in a circle. An
 // intent that is on record already undoes the whole transaction. A tombstone marks what is there, and takes it out of the
-// queue unless it is being called: then its due_at is the end of the lease, which the undo waits for.
+// queue unless it is being called: then its due_at is the end of the lease, which the undo waits for. The time of the first attempt is
+// the one that the attempt itself knows, since it may tell of it.
 const insertSteps = `
 WITH written AS (
     INSERT INTO step (order_id, step_name, kind, command_id, command_type, payload, idempotency_key, last_seen, traceparent,
@@ -22,7 +23,7 @@ WITH written AS (
            CASE WHEN leased THEN now() + $13::interval WHEN NOT buried THEN now() END,
            CASE WHEN leased THEN $14 ELSE '' END,
            leased::int, leased::int,
-           CASE WHEN leased THEN now() END
+           CASE WHEN leased THEN coalesce($16, now()) END
       FROM unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[], $5::text[], $6::bytea[], $7::text[], $8::uuid[], $9::text[],
                   $10::text[], $11::boolean[], $12::boolean[])
         AS s (order_id, step_name, kind, command_id, command_type, payload, idempotency_key, last_seen, traceparent, tracestate,
@@ -138,11 +139,11 @@ func queueIntents(b *pgx.Batch, in *Intake) {
 		leased, buried bool
 	}
 	rows := make([]row, 0, len(in.Intents)+len(in.Tombstones))
-	owner := ""
+	owner, first := "", (*time.Time)(nil)
 	for _, r := range in.Intents {
 		rows = append(rows, row{r, r.LeaseOwner != "", false})
 		if r.LeaseOwner != "" {
-			owner = r.LeaseOwner // all of one intake have the same
+			owner, first = r.LeaseOwner, r.FirstAttemptAt // all of one intake have the same
 		}
 	}
 	for _, k := range in.Tombstones {
@@ -162,7 +163,7 @@ func queueIntents(b *pgx.Batch, in *Intake) {
 		parents[i], states[i], leased[i], buried[i] = r.Trace.TraceParent, r.Trace.TraceState, r.leased, r.buried
 	}
 	b.Queue(insertSteps, orders, names, kinds, commands, types, payloads, keys, lastSeen, parents, states, leased, buried,
-		in.Lease, owner, n)
+		in.Lease, owner, n, first)
 }
 
 // queueEnds adds the ends of attempts, sorted by their keys, to a batch.

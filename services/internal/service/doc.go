@@ -6,9 +6,9 @@
 //
 // # Starting
 //
-// Ports are bound first, so that one that is taken is an error at once, which names it. Then /healthz, /readyz and /metrics
-// are served. Then the service waits for its database for as long as it takes, migrates it, connects to the broker, and
-// builds its parts; it is alive and not ready meanwhile. What waiting cannot cure, such as a refused password, ends it.
+// Ports are bound first, that of webhooks too if there is one, so that one that is taken is an error at once, which names it. Then
+// /healthz, /readyz and /metrics are served. Then the service waits for its database for as long as it takes, migrates it, connects to
+// the broker, and builds its parts; it is alive and not ready meanwhile. What waiting cannot cure, such as a refused password, ends it.
 //
 // The broker is waited for only shortly: what a service commits is in its outbox, so it takes calls also without the
 // broker, and says on /readyz that the broker is missing. Streams are ensured after each reconnect.

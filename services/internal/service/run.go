@@ -64,7 +64,7 @@ func Run(ctx context.Context, spec Spec, opts Options) (err error) {
 	outer.AddFunc(spec.Name, s.run)
 	s.health.AddCheck(spec.Name, s.check)
 	return outer.Run(ctx, work, func() {
-		s.log.Info("serving", "grpc_addr", s.addr.GRPC, "http_addr", s.addr.HTTP)
+		s.log.Info("serving", "grpc_addr", s.addr.GRPC, "http_addr", s.addr.HTTP, "webhook_addr", s.addr.Webhook)
 		if opts.Ready != nil {
 			opts.Ready(s.addr)
 		}
@@ -78,6 +78,7 @@ type server struct {
 	log        *slog.Logger
 	tel        *telemetry.Telemetry
 	grpc, http net.Listener
+	webhooks   net.Listener // nil takes none
 	addr       Addresses
 	health     lifecycle.Health
 	state      state
@@ -110,6 +111,16 @@ func (s *server) listen(ctx context.Context) (err error) {
 		}
 	}
 	s.addr = Addresses{GRPC: s.grpc.Addr().String(), HTTP: s.http.Addr().String()}
+	s.webhooks = s.opts.WebhookListener
+	if s.webhooks == nil && s.spec.WebhookAddr != "" {
+		if s.webhooks, err = listen(ctx, s.spec.WebhookAddr); err != nil {
+			s.close()
+			return fmt.Errorf("listening for webhooks: %w", err)
+		}
+	}
+	if s.webhooks != nil {
+		s.addr.Webhook = s.webhooks.Addr().String()
+	}
 	return nil
 }
 
@@ -122,7 +133,7 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 }
 
 func (s *server) close() {
-	for _, l := range []net.Listener{s.grpc, s.http} {
+	for _, l := range []net.Listener{s.grpc, s.http, s.webhooks} {
 		if l != nil {
 			_ = l.Close() // an error says that its server has closed it
 		}
@@ -133,8 +144,18 @@ func (s *server) serveProbes(stop, work context.Context, ready func()) error {
 	mux := http.NewServeMux()
 	s.health.Register(mux)
 	mux.Handle("GET /metrics", s.tel.MetricsHandler())
+	return s.serveHTTP(s.http, mux, stop, work, func() {
+		if s.opts.Serving != nil {
+			s.opts.Serving(s.addr)
+		}
+		ready()
+	})
+}
+
+// serveHTTP serves until stop ends, and lets requests in hand end until work does.
+func (s *server) serveHTTP(l net.Listener, handler http.Handler, stop, work context.Context, ready func()) error {
 	server := &http.Server{
-		Handler:           mux,
+		Handler:           handler,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      10 * time.Second,
@@ -143,10 +164,7 @@ func (s *server) serveProbes(stop, work context.Context, ready func()) error {
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(s.http) }()
-	if s.opts.Serving != nil {
-		s.opts.Serving(s.addr)
-	}
+	go func() { served <- server.Serve(l) }()
 	ready()
 	select {
 	case err := <-served:
@@ -154,7 +172,7 @@ func (s *server) serveProbes(stop, work context.Context, ready func()) error {
 	case <-stop.Done():
 	}
 	if err := server.Shutdown(work); err != nil {
-		_ = server.Close() // whoever still reads a probe's answer has had its time
+		_ = server.Close() // whoever still reads an answer has had the time for it
 	}
 	<-served
 	return nil

@@ -26,6 +26,9 @@ type Spec struct {
 	// GRPCAddr is where gRPC is served, HTTPAddr where /healthz, /readyz and /metrics are. Empty means a free port on loopback.
 	GRPCAddr string
 	HTTPAddr string
+	// WebhookAddr is where notices of the outside are taken, on a port of their own: it is open to others, and metrics are not. Empty
+	// takes none.
+	WebhookAddr string
 	// Settings is the service's whole configuration, for the log; nil means Config.
 	Settings any
 	// Migrations are run in their order, after those of the outbox and the inbox.
@@ -54,10 +57,16 @@ type Runtime struct {
 type Parts struct {
 	// Register adds the service's gRPC services; nil adds none.
 	Register func(grpc.ServiceRegistrar)
+	// Operators are the full names of those that take the operator credential.
+	Operators []string
+	// Draining, if not nil, is called when no more calls are taken and those in hand are waited for. Calls that wait should then end.
+	Draining func()
 	// Components run while consumers and gRPC do; they start before them, in their order, and end after them.
 	Components []Component
 	// Consumers run their Apply through an inbox.Processor.
 	Consumers []Consumer
+	// Webhooks takes the notices of the outside at Spec.WebhookAddr. It must bound what it reads, and trust nothing that is not signed.
+	Webhooks http.Handler
 	// Checks are asked by /readyz, besides those of the runtime.
 	Checks []Check
 }
@@ -93,16 +102,16 @@ type Options struct {
 	QueryTracer pgx.QueryTracer
 	// Work ends the work in hand at once; nil leaves it Config.Grace.
 	Work context.Context //nolint:containedctx // it is handed on at once and never kept
-	// GRPCListener and HTTPListener take the place of the addresses. They are closed at the end.
-	GRPCListener, HTTPListener net.Listener
+	// GRPCListener, HTTPListener and WebhookListener take the place of the addresses. They are closed at the end.
+	GRPCListener, HTTPListener, WebhookListener net.Listener
 	// Serving, if not nil, is called once when the probes are served: the service may still wait for what it needs.
 	Serving func(Addresses)
 	// Ready, if not nil, is called once when calls and messages are taken.
 	Ready func(Addresses)
 }
 
-// Addresses are where a service listens: host:port.
-type Addresses struct{ GRPC, HTTP string }
+// Addresses are where a service listens: host:port. Webhook is empty where no notices are taken.
+type Addresses struct{ GRPC, HTTP, Webhook string }
 
 // Runs makes a component of a function that needs no time to get ready.
 func Runs(name string, run func(stop, work context.Context) error) Component {

@@ -128,6 +128,7 @@ func (s *server) build(ctx context.Context, pool *pgxpool.Pool, conn *messaging.
 	}
 	api, err := grpcx.NewServer(grpcx.ServerConfig{
 		Credentials: []string{s.spec.Config.ServiceCredential}, Telemetry: s.tel, Logger: s.log,
+		Operators: grpcx.Operators{Services: parts.Operators, Credentials: []string{s.spec.Config.OperatorCredential}},
 	})
 	if err != nil {
 		return nil, err
@@ -146,8 +147,16 @@ func (s *server) build(ctx context.Context, pool *pgxpool.Pool, conn *messaging.
 		group.AddFunc(c.Name, s.consume(rt, c))
 	}
 	group.AddFunc("grpc", func(stop, work context.Context, ready func()) error {
+		if parts.Draining != nil {
+			defer context.AfterFunc(stop, parts.Draining)()
+		}
 		return serveGRPC(api, s.grpc, stop, work, ready)
 	})
+	if s.webhooks != nil && parts.Webhooks != nil {
+		group.AddFunc("webhooks", func(stop, work context.Context, ready func()) error {
+			return s.serveHTTP(s.webhooks, parts.Webhooks, stop, work, ready)
+		})
+	}
 
 	s.health.AddCheck("broker", conn.Check)
 	s.health.AddCheck("streams", streams.check)

@@ -71,6 +71,12 @@ const (
 	ShippingCommandsConsumer = "shipping-commands"
 )
 
+// Names in the inbox of what comes by webhook, and not over the broker.
+const (
+	ProviderWebhooks = "provider-webhooks"
+	CarrierWebhooks  = "carrier-webhooks"
+)
+
 // Streams are all streams. Every service ensures all of them at its start, so that services start in any order.
 func Streams() []messaging.Stream {
 	return []messaging.Stream{

@@ -1,0 +1,137 @@
+package webhook_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/throughline/throughline/pkg/inbox"
+	"github.com/throughline/throughline/pkg/postgres/pgtest"
+	"github.com/throughline/throughline/services/internal/webhook"
+)
+
+var orderID = uuid.MustParse("5d1c2f0e-6c1b-5f57-9d5e-0c8f3a1b2c4d")
+
+// receiver is a handler whose notices are "event order"; "forged" is refused.
+type receiver struct {
+	t    *testing.T
+	pool *pgxpool.Pool
+	http.Handler
+
+	mu    sync.Mutex
+	woken int
+}
+
+func newReceiver(t *testing.T) *receiver {
+	t.Helper()
+	r := &receiver{t: t, pool: pgtest.New(t, inbox.Migrations())}
+	if _, err := r.pool.Exec(t.Context(), `CREATE TABLE hint (event text NOT NULL)`); err != nil {
+		t.Fatal(err)
+	}
+	r.Handler = webhook.New(webhook.Config{
+		Pool: r.pool, Consumer: "test-webhooks",
+		Wake: func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.woken++
+		},
+		Read: func(body []byte, _ http.Header) (webhook.Notice, error) {
+			id, order, _ := strings.Cut(string(body), " ")
+			if id == "forged" {
+				return webhook.Notice{}, fmt.Errorf("%w: forged", webhook.ErrRefused)
+			}
+			n := webhook.Notice{ID: id, Type: "test", Queue: func(b *pgx.Batch) { b.Queue(`INSERT INTO hint VALUES ($1)`, id) }}
+			if order != "" {
+				n.OrderID = orderID
+			}
+			return n, nil
+		},
+	})
+	return r
+}
+
+func (r *receiver) post(body io.Reader) int {
+	r.t.Helper()
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequestWithContext(r.t.Context(), http.MethodPost, "/", body))
+	return w.Code
+}
+
+func (r *receiver) stored() (hints, marks int) {
+	r.t.Helper()
+	err := r.pool.QueryRow(r.t.Context(), `SELECT (SELECT count(*) FROM hint), (SELECT count(*) FROM inbox WHERE consumer = 'test-webhooks')`).Scan(&hints, &marks)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return hints, marks
+}
+
+func TestWebhook(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		bodies []string
+		status []int
+		stored int
+	}{
+		"one":             {[]string{"e1 order"}, []int{204}, 1},
+		"the same again":  {[]string{"e1 order", "e1 order", "e1 order"}, []int{204, 204, 204}, 1},
+		"another":         {[]string{"e1 order", "e2 order"}, []int{204, 204}, 2},
+		"not about ours":  {[]string{"e1"}, []int{204}, 0},
+		"forged":          {[]string{"forged order"}, []int{400}, 0},
+		"too long":        {[]string{"e1 " + strings.Repeat("x", webhook.MaxBody)}, []int{413}, 0},
+		"as long as may":  {[]string{"e1 " + strings.Repeat("x", webhook.MaxBody-3)}, []int{204}, 1},
+		"forged, then so": {[]string{"forged order", "e1 order"}, []int{400, 204}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReceiver(t)
+			for i, body := range tt.bodies {
+				if got := r.post(strings.NewReader(body)); got != tt.status[i] {
+					t.Errorf("answer %d: got %d, want %d", i, got, tt.status[i])
+				}
+			}
+			if hints, marks := r.stored(); hints != tt.stored || marks != tt.stored {
+				t.Errorf("stored: got %d hints and %d marks, want %d of each", hints, marks, tt.stored)
+			}
+			if r.woken != tt.stored {
+				t.Errorf("woken: got %d times, want %d", r.woken, tt.stored)
+			}
+		})
+	}
+}
+
+// Copies that come at one moment have their effect once, and none is an error.
+func TestCopiesAtOneMoment(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if got := r.post(strings.NewReader("e1 order")); got != http.StatusNoContent {
+				t.Errorf("answer: got %d, want 204", got)
+			}
+		})
+	}
+	wg.Wait()
+	if hints, marks := r.stored(); hints != 1 || marks != 1 {
+		t.Errorf("stored: got %d hints and %d marks, want 1 of each", hints, marks)
+	}
+}
+
+// What cannot be stored is not accepted: the sender has to send it again.
+func TestDatabaseAway(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t)
+	r.pool.Close()
+	if got := r.post(strings.NewReader("e1 order")); got != http.StatusServiceUnavailable {
+		t.Errorf("answer: got %d, want 503", got)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	pkgpostgres "github.com/throughline/throughline/pkg/postgres"
 	"github.com/throughline/throughline/services/internal/service"
 	"github.com/throughline/throughline/services/internal/topology"
+	"github.com/throughline/throughline/services/internal/webhook"
 	"github.com/throughline/throughline/services/payment/internal/bus"
 	"github.com/throughline/throughline/services/payment/internal/config"
 	"github.com/throughline/throughline/services/payment/internal/grpcapi"
@@ -25,7 +26,7 @@ const tracerName = "github.com/throughline/throughline/services/payment"
 // Spec is the payment service.
 func Spec(cfg config.Config) service.Spec {
 	return service.Spec{
-		Name: topology.Payment, Config: cfg.Config, Settings: cfg, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
+		Name: topology.Payment, Config: cfg.Config, Settings: cfg, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, WebhookAddr: cfg.WebhookListen(),
 		Migrations: []pkgpostgres.Migrations{participant.Migrations(), postgres.Migrations()},
 		Build: func(_ context.Context, rt *service.Runtime) (service.Parts, error) {
 			return build(cfg, rt)
@@ -62,6 +63,9 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 			ready()
 			return runner.Run(stop, work)
 		})}},
+		Webhooks: bus.Webhooks(webhook.Config{
+			Pool: rt.Pool, Consumer: topology.ProviderWebhooks, Wake: runner.Wake, Logger: rt.Logger,
+		}, cfg.WebhookSecrets()),
 		Consumers: []service.Consumer{{ConsumerConfig: topology.PaymentConsumer(), Apply: runner.ApplyCommands}},
 	}, nil
 }

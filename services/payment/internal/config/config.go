@@ -4,6 +4,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/throughline/throughline/pkg/participant"
@@ -21,6 +22,9 @@ type Config struct {
 
 	GRPCAddr string `env:"GRPC_ADDR" envDefault:"127.0.0.1:9130" doc:"where gRPC is served, to the other services"`
 	HTTPAddr string `env:"HTTP_ADDR" envDefault:"127.0.0.1:8130" doc:"where health and metrics are served"`
+
+	WebhookAddr   string `env:"WEBHOOK_ADDR" envDefault:"127.0.0.1:8160" doc:"where the payment provider's webhooks are taken, at /webhooks/provider"`
+	WebhookSecret string `env:"WEBHOOK_SECRET" secret:"true" doc:"what the payment provider signs its webhooks with, several with commas while they are exchanged; empty takes none"`
 
 	ProviderURL         string        `env:"PROVIDER_URL" envDefault:"http://127.0.0.1:8090" doc:"the payment provider"`
 	ProviderKey         string        `env:"PROVIDER_KEY" envDefault:"sk_test_simulator" secret:"true" doc:"our key at the payment provider"`
@@ -72,3 +76,19 @@ func (c Config) Validate() error {
 
 // callTime is what a lease leaves for calls. A write and the question that follows when it is not answered must fit in.
 func callTime(lease time.Duration) time.Duration { return lease - lease/5 }
+
+// WebhookSecrets are the secrets in WebhookSecret.
+func (c Config) WebhookSecrets() []string {
+	return strings.FieldsFunc(c.WebhookSecret, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// WebhookListen is where webhooks are taken; empty if nothing could be believed, because there is no secret.
+func (c Config) WebhookListen() string {
+	if len(c.WebhookSecrets()) == 0 {
+		return ""
+	}
+	if c.WebhookAddr == "" {
+		return "127.0.0.1:0"
+	}
+	return c.WebhookAddr
+}

@@ -12,6 +12,7 @@ import (
 	pkgpostgres "github.com/throughline/throughline/pkg/postgres"
 	"github.com/throughline/throughline/services/internal/service"
 	"github.com/throughline/throughline/services/internal/topology"
+	"github.com/throughline/throughline/services/internal/webhook"
 	"github.com/throughline/throughline/services/shipping/internal/bus"
 	"github.com/throughline/throughline/services/shipping/internal/carrier"
 	"github.com/throughline/throughline/services/shipping/internal/config"
@@ -25,7 +26,7 @@ const tracerName = "github.com/throughline/throughline/services/shipping"
 // Spec is the shipping service.
 func Spec(cfg config.Config) service.Spec {
 	return service.Spec{
-		Name: topology.Shipping, Config: cfg.Config, Settings: cfg, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
+		Name: topology.Shipping, Config: cfg.Config, Settings: cfg, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, WebhookAddr: cfg.WebhookListen(),
 		Migrations: []pkgpostgres.Migrations{participant.Migrations(), postgres.Migrations()},
 		Build: func(_ context.Context, rt *service.Runtime) (service.Parts, error) {
 			return build(cfg, rt)
@@ -38,7 +39,7 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 		URL: cfg.CarrierURL, Key: cfg.CarrierKey, Timeout: cfg.CarrierTimeout, Transport: rt.Outside,
 		Wrap: func(base http.RoundTripper) http.RoundTripper { return rt.Telemetry.ClientTransport(base, "carrier") },
 	})
-	steps := bus.NewSteps(bus.Config{Carrier: client, Settle: cfg.StepSettle, Logger: rt.Logger})
+	steps := bus.NewSteps(bus.Config{Carrier: client, Settle: cfg.StepSettle, CheckTime: cfg.CheckTime, Logger: rt.Logger})
 	var tracer trace.Tracer // nil where spans go nowhere, so that the messages' own trace context is passed on unchanged
 	if rt.Telemetry.Exporting() {
 		tracer = rt.Telemetry.Tracer(tracerName)
@@ -58,6 +59,9 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 			ready()
 			return runner.Run(stop, work)
 		})}},
+		Webhooks: bus.Webhooks(webhook.Config{
+			Pool: rt.Pool, Consumer: topology.CarrierWebhooks, Wake: runner.Wake, Logger: rt.Logger,
+		}, cfg.WebhookSecrets()),
 		Consumers: []service.Consumer{{ConsumerConfig: topology.ShippingConsumer(), Apply: runner.ApplyCommands}},
 	}, nil
 }

@@ -5,5 +5,6 @@
 //
 // The carrier books a shipment for each creation that reaches it. So a creation is sent blindly only once, at the very first
 // attempt; afterwards what the carrier has under the reference is looked up first, and not before a request that may still be on its
-// way has had time to arrive. Should there be two after all, one is kept and the other cancelled.
+// way has had time to arrive. Should there be two after all, one is kept and the other cancelled. And because no time is ever long enough,
+// a creation that was in doubt is looked up again after the step is over, for a day.
 package bus

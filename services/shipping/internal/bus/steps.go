@@ -39,7 +39,9 @@ type Config struct {
 	Carrier *carrier.Client
 	// Settle is how long after its sender has given up a request may still arrive at the carrier.
 	Settle time.Duration
-	Logger *slog.Logger
+	// CheckTime is how long after its end a creation that was in doubt is looked up again.
+	CheckTime time.Duration
+	Logger    *slog.Logger
 }
 
 // Steps are the steps that the shipping service performs.
@@ -53,6 +55,9 @@ func NewSteps(cfg Config) *Steps {
 	if cfg.Settle <= 0 {
 		cfg.Settle = DefaultSettle
 	}
+	if cfg.CheckTime <= 0 {
+		cfg.CheckTime = DefaultCheckTime
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -65,6 +70,7 @@ func (s *Steps) All() []participant.Step {
 		{Name: CreateShipment, Perform: s.loud(s.create)},
 		{Name: DispatchShipment, Perform: s.loud(s.dispatch)},
 		{Name: CancelShipment, Undoes: []string{CreateShipment, DispatchShipment}, Perform: s.loud(s.cancel)},
+		{Name: VerifyShipment, Checks: []string{CreateShipment}, Perform: s.loud(s.verify)},
 	}
 }
 

@@ -111,6 +111,10 @@ func (cfg Config) poolConfig() (*pgxpool.Config, error) {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: time.Second}
 	}
 	refuseReadOnly(pc.ConnConfig, cfg.URL)
+	pc.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		registerUUIDs(conn.TypeMap())
+		return nil
+	}
 	return pc, nil
 }
 

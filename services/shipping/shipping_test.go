@@ -37,7 +37,13 @@ type world struct {
 // newWorld makes surroundings without an instance of the service.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	server, err := carrier.New(carrier.Config{Logger: slog.New(slog.DiscardHandler), APIKey: "carrier_key"})
+	return newWorldWith(t, carrier.Config{})
+}
+
+func newWorldWith(t *testing.T, sim carrier.Config) *world {
+	t.Helper()
+	sim.Logger, sim.APIKey = slog.New(slog.DiscardHandler), "carrier_key"
+	server, err := carrier.New(sim)
 	if err != nil {
 		t.Fatalf("starting the simulator: %v", err)
 	}

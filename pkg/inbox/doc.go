@@ -16,8 +16,14 @@
 //     that failed by the message's own fault, kept in table inbox_failure; the broker's count of deliveries is not used.
 //   - One bad message does not stop its neighbours: a batch that fails is split until the bad one stands alone.
 //
+//   - A dead letter can be looked at, replayed from its row or discarded, with who and why on record ([DeadLetters]). The
+//     handler runs in the service; no other consumer sees a replay.
+//   - With [Processor.Sequenced], later events of an aggregate and service wait behind one that fails or is dead. Commands
+//     and replies never wait.
+//   - A row lives for its TTL, and for as long after that as anything older is not acknowledged ([Reaper]).
+//
 // # What it does not promise
 //
-// An order between messages; and nothing about effects outside of this database, which belong into steps (package
+// An order between messages that two instances have in hand at the same moment; and nothing about effects outside of this database, which belong into steps (package
 // participant). Rows expire after the inbox TTL, which must exceed the age of the oldest message that can still arrive.
 package inbox

@@ -200,7 +200,7 @@ func newProxy(tb testing.TB, serverURL string) (*proxy, *pgxpool.Pool) {
 		tb.Fatal(err)
 	}
 	p := &proxy{server: u.Host, conns: make(map[net.Conn]struct{})}
-	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil { //nolint:noctx // a test's own listener
+	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		tb.Fatal(err)
 	}
 	u.Host = p.listener.Addr().String()
@@ -248,12 +248,12 @@ func (p *proxy) lost() bool {
 }
 
 func (p *proxy) serve(client net.Conn) {
-	defer client.Close()                     //nolint:errcheck // a test's own connection
-	server, err := net.Dial("tcp", p.server) //nolint:noctx // ends with the test
+	defer client.Close()
+	server, err := net.Dial("tcp", p.server)
 	if err != nil {
 		return
 	}
-	defer server.Close() //nolint:errcheck // a test's own connection
+	defer server.Close()
 	p.mu.Lock()
 	if p.away {
 		p.mu.Unlock()
@@ -265,7 +265,7 @@ func (p *proxy) serve(client net.Conn) {
 	doomed := make(chan struct{})
 	var copying sync.WaitGroup
 	copying.Go(func() {
-		defer server.Close() //nolint:errcheck // a test's own connection
+		defer server.Close()
 		pass(server, client, func(piece []byte) bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -277,7 +277,7 @@ func (p *proxy) serve(client net.Conn) {
 		})
 	})
 	copying.Go(func() {
-		defer client.Close() //nolint:errcheck // a test's own connection
+		defer client.Close()
 		pass(client, server, func([]byte) bool {
 			select {
 			case <-doomed:

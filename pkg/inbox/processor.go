@@ -50,7 +50,15 @@ type Processor struct {
 	// MaxAttempts and MinAge default to the constants above. MinAge counts from the first failure.
 	MaxAttempts int
 	MinAge      time.Duration
-	Logger      *slog.Logger
+	// Sequenced is for consumers of events: later events of an aggregate and service wait while an earlier one fails, and are
+	// kept beside it, in sequence, when it ends as a dead letter. They are dealt with after it is settled, by
+	// [DeadLetters.Run]. It says nothing about events that two instances have in hand at the same moment. Commands and
+	// replies never wait, so that an undo always gets through.
+	Sequenced bool
+	// Recorded says that Apply knows a repeat by a record of its own that does not expire, as a step is, and not only by its
+	// inbox row. Only then a dead letter that is older than the inbox rows may be replayed.
+	Recorded bool
+	Logger   *slog.Logger
 }
 
 // Handle is a messaging.Handler. It returns when each message of the batch is acknowledged, dead-lettered, or given back
@@ -71,6 +79,9 @@ func (p *Processor) Handle(ctx context.Context, batch []messaging.Delivery) {
 		}
 	}
 	settled := make(map[uuid.UUID]bool, len(sound))
+	if p.Sequenced && len(sound) > 0 {
+		sound = p.runInSequence(ctx, sound, settled)
+	}
 	if len(sound) > 0 {
 		p.run(ctx, sound, settled)
 	}
@@ -100,7 +111,13 @@ func (p *Processor) run(ctx context.Context, batch []messaging.Delivery, settled
 		p.logger().Warn("batch failed, splitting it", "consumer", p.Consumer, "messages", len(batch), "error", err)
 		half := len(batch) / 2
 		p.run(ctx, batch[:half], settled)
-		p.run(ctx, batch[half:], settled)
+		rest := batch[half:]
+		if p.Sequenced { // what failed in the first half holds up what follows it
+			rest = p.runInSequence(ctx, rest, settled)
+		}
+		if len(rest) > 0 {
+			p.run(ctx, rest, settled)
+		}
 	default:
 		settled[batch[0].ID] = p.fail(ctx, batch[0], err)
 	}

@@ -143,7 +143,7 @@ func TestAdversarialOrdersDoNotDeadlock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer middle.Rollback(t.Context()) //nolint:errcheck // rolled back below
+	defer middle.Rollback(t.Context())
 	if _, err := inbox.Mark(t.Context(), middle, consumerName, ids[20]); err != nil {
 		t.Fatal(err)
 	}

@@ -56,6 +56,8 @@ type Session struct {
 	Number uint64
 	// Connected tells whether the connection is up.
 	Connected bool
+	// Since is when the connection was made; of the last one, if there is none now.
+	Since time.Time
 	// Changed is closed as soon as this session is no longer the current one.
 	Changed <-chan struct{}
 
@@ -209,14 +211,14 @@ func (c *Conn) dial(opts []nats.Option) (*link, error) {
 func (c *Conn) begin(l *link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.turn(Session{Number: c.session.Number + 1, Connected: true, conn: c, link: l})
+	c.turn(Session{Number: c.session.Number + 1, Connected: true, Since: time.Now(), conn: c, link: l})
 }
 
 // end marks the current session as over.
 func (c *Conn) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.turn(Session{Number: c.session.Number, conn: c, link: c.session.link})
+	c.turn(Session{Number: c.session.Number, Since: c.session.Since, conn: c, link: c.session.link})
 }
 
 // turn replaces the current session. The caller holds the mutex.

@@ -134,11 +134,11 @@ func TestPublishBelongsToItsSession(t *testing.T) {
 // A publish that waits for its acknowledgement learns at once that none will come.
 func TestDisconnectFailsWhatIsInFlight(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test's own listener
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // closed below
+	defer l.Close()
 	silent := make(chan net.Conn, 1)
 	go func() { // a broker that greets, answers pings and acknowledges nothing
 		conn, err := l.Accept()

@@ -207,7 +207,7 @@ func (r *Relay) Run(stop, work context.Context) error {
 		_ = reg.Unregister() // it only fails for a registration of another provider
 	}
 	if errors.Is(err, context.Canceled) || stop.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // it ended because it was told to
 	}
 	return err
 }

@@ -102,7 +102,7 @@ func TestLateCommitIsPublished(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer late.Rollback(t.Context()) //nolint:errcheck // committed below
+	defer late.Rollback(t.Context())
 	first, err := changeIn(t.Context(), late, uuid.New(), uuid.Nil, event(), command())
 	if err != nil {
 		t.Fatal(err)

@@ -204,7 +204,7 @@ func TestSendAtomicContextEnds(t *testing.T) {
 	if err != nil {
 		t.Fatalf("beginning: %v", err)
 	}
-	defer holder.Rollback(context.Background()) //nolint:errcheck // the database is dropped
+	defer holder.Rollback(context.Background())
 	if err := insertItem(t.Context(), holder); err != nil {
 		t.Fatalf("inserting: %v", err)
 	}

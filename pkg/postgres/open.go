@@ -50,6 +50,12 @@ type Config struct {
 	// the locks of a process that was frozen in a transaction.
 	IdleInTxTimeout time.Duration
 
+	// PlanOnce says that every statement that recurs finds its rows by an index, whatever its arguments and however many rows there
+	// are. Then it is planned once per connection, not at each execution, which takes as long as the execution or longer for
+	// a statement with joins and a row or two in its arrays. And no plan reads a whole table, also none that was made
+	// when the table was new and empty: the server would keep it until it has counted the table's rows, a minute later.
+	PlanOnce bool
+
 	// Tracer sees each query; nil sees nothing.
 	Tracer pgx.QueryTracer
 
@@ -101,6 +107,12 @@ func (cfg Config) poolConfig() (*pgxpool.Config, error) {
 	params["lock_timeout"] = milliseconds(cfg.LockTimeout, defaultLockTimeout)
 	params["statement_timeout"] = milliseconds(cfg.StatementTimeout, defaultStatementTimeout)
 	params["idle_in_transaction_session_timeout"] = milliseconds(cfg.IdleInTxTimeout, defaultIdleInTxTimeout)
+	if cfg.PlanOnce {
+		params["plan_cache_mode"] = "force_generic_plan"
+		params["enable_seqscan"] = "off"
+		// What can only be read as a whole, such as a table of one row, has an immense cost now, for which it would be compiled.
+		params["jit"] = "off"
+	}
 	if cfg.Tracer != nil {
 		pc.ConnConfig.Tracer = cfg.Tracer
 	}

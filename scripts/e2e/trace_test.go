@@ -105,7 +105,7 @@ type spanCollector struct {
 
 func newCollector(tb testing.TB) *spanCollector {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // returns at once
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func TestUpPortsTaken(t *testing.T) {
 		t.Run(flag, func(t *testing.T) {
 			t.Parallel()
 			ports := system.FreePorts(t, 1)
-			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", ports[flag])) //nolint:noctx // returns at once
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", ports[flag]))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +139,7 @@ func TestUpBannersCurl(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp.Body.Close()
+		_ = resp.Body.Close()
 		if got := resp.Header.Get("Idempotency-Replayed"); resp.StatusCode != http.StatusCreated || got != wantReplayed {
 			t.Errorf("run %d of the banner's command: got %d, Idempotency-Replayed %q; want 201, %q", i+1, resp.StatusCode, got, wantReplayed)
 		}
@@ -185,7 +185,7 @@ func answers(url string) bool {
 	if err != nil {
 		return false
 	}
-	resp.Body.Close()
+	_ = resp.Body.Close()
 	return true
 }
 

@@ -62,7 +62,7 @@ func RunWith(ctx context.Context, cfg Config, opts Options) (err error) {
 			err = errors.Join(err, tel.Shutdown(last))
 		}()
 	}
-	work := opts.Work //nolint:contextcheck // calls in hand outlive ctx, for Config.Grace
+	work := opts.Work // calls in hand outlive ctx, for Config.Grace
 	if work == nil {
 		work = context.WithoutCancel(ctx)
 	}

@@ -158,7 +158,7 @@ func (c *Cluster) runOnce(ctx context.Context, bin Binaries, cfg Config) (err er
 	if err != nil {
 		return fmt.Errorf("opening the log of Postgres: %w", err)
 	}
-	defer log.Close()                                                         //nolint:errcheck // written by the child through its own descriptor
+	defer log.Close()
 	cmd := exec.Command(bin.path("postgres"), c.arguments(bin.Major, cfg)...) //nolint:noctx // it outlives ctx; Stop ends it
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "PGOPTIONS=")
@@ -207,7 +207,7 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 		case <-tick.C:
 		case <-c.child.done:
 			content, _ := os.ReadFile(c.logPath) // the error below says where it is
-			return fmt.Errorf("starting Postgres: it ended (%v); its log %s ends with:\n%s", c.child.err, c.logPath, tail(string(content), 8))
+			return fmt.Errorf("starting Postgres: it ended (%w); its log %s ends with:\n%s", c.child.err, c.logPath, tail(string(content), 8))
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for Postgres to answer (last: %w): %w", err, ctx.Err())
 		}

@@ -19,7 +19,7 @@ func (c *Cluster) CreateDatabase(ctx context.Context, name, owner, password stri
 	if err != nil {
 		return fmt.Errorf("creating database %s: %w", name, err)
 	}
-	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // ends the session and with it the lock; nothing depends on how
+	defer conn.Close(context.WithoutCancel(ctx))
 	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", createLock); err != nil {
 		return fmt.Errorf("creating database %s: waiting for others that do: %w", name, err)
 	}

@@ -123,7 +123,7 @@ func Remove(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("removing the Postgres cluster: %w", err)
 	}
-	defer lock.Close() //nolint:errcheck // closing is what unlocks, and reports nothing of use
+	defer lock.Close()
 	h := home{dir: dir, base: dir}
 	doomed := []string{h.data(), h.data() + ".new", filepath.Join(dir, "socket")}
 	if recorded, err := os.ReadFile(filepath.Join(dir, locationFile)); err == nil {

@@ -122,7 +122,7 @@ func startReaper(c *pgcluster.Cluster, dir string) error {
 	if err != nil {
 		return fmt.Errorf("starting the reaper of the test cluster: %w", err)
 	}
-	defer in.Close()                                                                                          //nolint:errcheck // the child has its own
+	defer in.Close()
 	cmd := exec.Command("/bin/sh", "-c", reaper, "sh", strconv.Itoa(c.PID()), filepath.Dir(c.DataDir()), dir) //nolint:noctx // outlives us on purpose
 	cmd.Stdin = in
 	cmd.Dir = "/"

@@ -105,7 +105,7 @@ func (c *Client) retry(ctx context.Context, path, key, body string) (*Answer, er
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("placing with key %s: %w (last: %v, %v)", key, ctx.Err(), a, err)
+			return nil, fmt.Errorf("placing with key %s: %w (last: %v, %v)", key, ctx.Err(), a, err) //nolint:errorlint // the last error only explains
 		case <-tick.C:
 		}
 	}

@@ -35,6 +35,8 @@ type Options struct {
 	Separate bool
 	// Data is the data folder; empty means a new one.
 	Data string
+	// NoWebhooks leaves the services to ask.
+	NoWebhooks bool
 	// Environ is added to the environment.
 	Environ []string
 	// Ports are used again, after a stop; nil means free ones.
@@ -76,6 +78,9 @@ func Launch(tb testing.TB, o Options) *System {
 	args := []string{"up", "--data", o.Data, "--instances", strconv.Itoa(o.Instances)}
 	if o.Separate {
 		args = append(args, "--separate")
+	}
+	if o.NoWebhooks {
+		args = append(args, "--webhooks=false")
 	}
 	for name, port := range o.Ports {
 		args = append(args, "--"+name, strconv.Itoa(port))
@@ -203,7 +208,7 @@ func (s *System) Kill(service string, instance int) {
 }
 
 func (s *System) logFiles() {
-	files, _ := filepath.Glob(filepath.Join(s.options.Data, "log", "*")) //nolint:errcheck // the pattern is right
+	files, _ := filepath.Glob(filepath.Join(s.options.Data, "log", "*"))
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if err != nil {
@@ -231,7 +236,7 @@ func Eventually(ctx context.Context, tb testing.TB, what string, holds func() bo
 // portFlags are the flags of up that set ports, and whether each instance has a port of its own.
 var portFlags = map[string]bool{
 	"http": true, "grpc": true, "order-grpc": true, "order-http": true, "payment-grpc": true, "payment-http": true,
-	"shipping-grpc": true, "shipping-http": true, "provider": false, "carrier": false, "nats": false, "postgres": false,
+	"shipping-grpc": true, "shipping-http": true, "payment-webhooks": true, "shipping-webhooks": true, "provider": false, "carrier": false, "nats": false, "postgres": false,
 }
 
 // FreePorts gives ports that are free now, with room for n instances, by flag.

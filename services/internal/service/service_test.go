@@ -148,7 +148,7 @@ func newGate(t *testing.T, databaseURL string) (*gate, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test's own listener
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func newGate(t *testing.T, databaseURL string) (*gate, string) {
 				}
 				continue
 			}
-			server, err := net.Dial("tcp", target) //nolint:noctx // ends with its peer
+			server, err := net.Dial("tcp", target)
 			if err != nil {
 				_ = client.Close()
 				continue
@@ -278,7 +278,7 @@ func TestServesWithoutTheBroker(t *testing.T) {
 
 func TestPortTaken(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test's own listener
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

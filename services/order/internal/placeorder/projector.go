@@ -68,8 +68,11 @@ func detailOf(in *saga.Instance) []byte {
 func NextActionOf(in *saga.Instance) ([]byte, error) {
 	detail := detailOf(in)
 	required := new(paymentv1.PaymentActionRequired)
-	if detail == nil || proto.Unmarshal(detail, required) != nil {
+	if detail == nil {
 		return nil, nil
+	}
+	if err := proto.Unmarshal(detail, required); err != nil {
+		return nil, nil //nolint:nilerr // see above
 	}
 	next, err := proto.MarshalOptions{Deterministic: true}.Marshal(&orderv1.NextAction{
 		Type: required.GetType(), Url: required.GetUrl(), ExpiresAt: required.GetExpiresAt(),

@@ -35,7 +35,7 @@ func Run(stop, work context.Context, out io.Writer) (err error) {
 	defer logFile.Close()
 
 	o := stack.Defaults()
-	if o.Ports, err = stack.FreePorts(o.Instances); err != nil {
+	if o.Ports, err = stack.FreePorts(stop, o.Instances); err != nil {
 		return err
 	}
 	o.Data, o.Progress, o.Grace = dir, out, grace

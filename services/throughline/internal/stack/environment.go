@@ -23,6 +23,8 @@ type needs struct {
 	providerKey string
 	carrier     string
 	credential  string
+	// What webhooks are signed with; empty takes none.
+	providerWebhookSecret, carrierWebhookSecret string
 }
 
 // environ gives the environment of one instance of a service: all that it is told.
@@ -51,10 +53,12 @@ func (o *Options) environ(n needs, service string, instance int) []string {
 		env = append(env, "THROUGHLINE_PAYMENT_ADDR="+o.addrs(p.PaymentGRPC), "THROUGHLINE_SHIPPING_ADDR="+o.addrs(p.ShippingGRPC))
 	case Payment:
 		listen(p.PaymentGRPC, p.PaymentHTTP)
-		env = append(env, "THROUGHLINE_PROVIDER_URL="+n.provider, "THROUGHLINE_PROVIDER_KEY="+n.providerKey)
+		env = append(env, "THROUGHLINE_PROVIDER_URL="+n.provider, "THROUGHLINE_PROVIDER_KEY="+n.providerKey,
+			"THROUGHLINE_WEBHOOK_ADDR="+o.addr(p.PaymentWebhooks, instance), "THROUGHLINE_WEBHOOK_SECRET="+n.providerWebhookSecret)
 	case Shipping:
 		listen(p.ShippingGRPC, p.ShippingHTTP)
-		env = append(env, "THROUGHLINE_CARRIER_URL="+n.carrier)
+		env = append(env, "THROUGHLINE_CARRIER_URL="+n.carrier,
+			"THROUGHLINE_WEBHOOK_ADDR="+o.addr(p.ShippingWebhooks, instance), "THROUGHLINE_WEBHOOK_SECRET="+n.carrierWebhookSecret)
 	}
 	return append(env, "DATABASE_URL="+n.databases[service], "NATS_URL="+n.nats)
 }

@@ -23,16 +23,16 @@ func lock(path string) (unlock func(), err error) {
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("locking %s: %w", path, err)
 		}
-		held, _ := os.ReadFile(path) //nolint:errcheck // only makes the message better
+		held, _ := os.ReadFile(path)
 		return nil, fmt.Errorf("%w: process %s holds %s; stop it first, or choose another folder with --data",
 			errAlreadyRunning, strings.TrimSpace(string(held)), filepath.Dir(path))
 	}
 	if err := f.Truncate(0); err == nil {
 		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 		if err != nil {
-			f.Close()
+			_ = f.Close() // the error of the write says more
 			return nil, fmt.Errorf("writing the lock file: %w", err)
 		}
 	}
-	return func() { f.Close() }, nil
+	return func() { _ = f.Close() }, nil // closing is what unlocks, and reports nothing of use
 }

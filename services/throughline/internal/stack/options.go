@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,8 @@ type Options struct {
 	Separate bool
 	// External are servers that exist already; what is empty is started here.
 	External External
+	// Webhooks lets the simulators tell the services of what changes there. Without them the services ask, and learn of it later.
+	Webhooks bool
 	// APIKeys are the clients, as client=key with commas between. With embedded servers the development clients exist beside
 	// them.
 	APIKeys string
@@ -46,6 +49,8 @@ type Ports struct {
 	OrderGRPC, OrderHTTP       int
 	PaymentGRPC, PaymentHTTP   int
 	ShippingGRPC, ShippingHTTP int
+	// Where the payment and the shipping service take webhooks.
+	PaymentWebhooks, ShippingWebhooks int
 	Provider, Carrier          int
 	NATS, Postgres             int
 }
@@ -56,16 +61,18 @@ type External struct {
 	NATS                                             string
 	Provider, ProviderKey                            string
 	Carrier                                          string
+	// ProviderWebhookSecret and CarrierWebhookSecret are what a real provider and carrier sign webhooks with; empty takes none of theirs.
+	ProviderWebhookSecret, CarrierWebhookSecret string
 }
 
 // Defaults are the options of "throughline up" without flags. The bases of services are far enough apart for the instances
 // that anybody would start on one machine.
 func Defaults() Options {
 	return Options{
-		Data: ".run", Host: "127.0.0.1", Instances: 1, LogLevel: "info", Grace: 20 * time.Second,
+		Data: ".run", Host: "127.0.0.1", Instances: 1, Webhooks: true, LogLevel: "info", Grace: 20 * time.Second,
 		Ports: Ports{
 			GatewayHTTP: 8080, GatewayGRPC: 9090, OrderGRPC: 9110, OrderHTTP: 8110, PaymentGRPC: 9130, PaymentHTTP: 8130,
-			ShippingGRPC: 9150, ShippingHTTP: 8150, Provider: 8090, Carrier: 8091, NATS: 4222, Postgres: 5433,
+			ShippingGRPC: 9150, ShippingHTTP: 8150, PaymentWebhooks: 8160, ShippingWebhooks: 8170, Provider: 8090, Carrier: 8091, NATS: 4222, Postgres: 5433,
 		},
 		Progress: io.Discard, Logger: slog.New(slog.DiscardHandler),
 	}
@@ -118,10 +125,10 @@ func (o *Options) addrs(port int) string {
 }
 
 // FreePorts gives ports that are free now, with room for n instances of each service.
-func FreePorts(n int) (Ports, error) {
+func FreePorts(ctx context.Context, n int) (Ports, error) {
 	var p Ports
 	single := []*int{&p.Provider, &p.Carrier, &p.NATS, &p.Postgres}
-	several := []*int{&p.GatewayHTTP, &p.GatewayGRPC, &p.OrderGRPC, &p.OrderHTTP, &p.PaymentGRPC, &p.PaymentHTTP, &p.ShippingGRPC, &p.ShippingHTTP}
+	several := []*int{&p.GatewayHTTP, &p.GatewayGRPC, &p.OrderGRPC, &p.OrderHTTP, &p.PaymentGRPC, &p.PaymentHTTP, &p.ShippingGRPC, &p.ShippingHTTP, &p.PaymentWebhooks, &p.ShippingWebhooks}
 	var held []net.Listener
 	defer func() {
 		for _, l := range held {
@@ -129,12 +136,12 @@ func FreePorts(n int) (Ports, error) {
 		}
 	}()
 	for _, at := range single {
-		if err := take(at, 1, &held); err != nil {
+		if err := take(ctx, at, 1, &held); err != nil {
 			return p, err
 		}
 	}
 	for _, at := range several {
-		if err := take(at, n, &held); err != nil {
+		if err := take(ctx, at, n, &held); err != nil {
 			return p, err
 		}
 	}
@@ -142,17 +149,18 @@ func FreePorts(n int) (Ports, error) {
 }
 
 // take finds n free ports in a row, and holds them until all are found.
-func take(base *int, n int, held *[]net.Listener) error {
+func take(ctx context.Context, base *int, n int, held *[]net.Listener) error {
+	var listen net.ListenConfig
 	const tries = 50
 	for range tries {
-		first, err := net.Listen("tcp", "127.0.0.1:0")
+		first, err := listen.Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return fmt.Errorf("looking for free ports: %w", err)
 		}
 		row := []net.Listener{first}
 		at := first.Addr().(*net.TCPAddr).Port
 		for i := 1; i < n; i++ {
-			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(at+i)))
+			l, err := listen.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(at+i)))
 			if err != nil {
 				break
 			}

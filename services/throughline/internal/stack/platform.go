@@ -39,11 +39,18 @@ func (s *Stack) addPlatform(g *lifecycle.Group, n *needs) error {
 		n.nats = e.NATS
 	}
 	n.provider, n.providerKey, n.carrier = e.Provider, e.ProviderKey, e.Carrier
+	n.providerWebhookSecret, n.carrierWebhookSecret = e.ProviderWebhookSecret, e.CarrierWebhookSecret
+	// Simulators send to the first instance. Any would do: what a webhook leads to is in the database that all of them share.
 	if n.provider == "" {
 		n.provider, n.providerKey = "http://"+o.addr(o.Ports.Provider, 0), providerKey
-		server, err := payment.New(payment.Config{
+		cfg := payment.Config{
 			DataDir: filepath.Join(o.Data, "payment-provider"), APIKey: providerKey, Logger: o.Logger.With("service", "payment-simulator"),
-		})
+		}
+		if o.Webhooks {
+			n.providerWebhookSecret = "whsec_" + secret()
+			cfg.WebhookURL, cfg.WebhookSecret = s.ProviderWebhookURL(), n.providerWebhookSecret
+		}
+		server, err := payment.New(cfg)
 		if err != nil {
 			return fmt.Errorf("opening the payment simulator's ledger: %w", err)
 		}
@@ -51,9 +58,14 @@ func (s *Stack) addPlatform(g *lifecycle.Group, n *needs) error {
 	}
 	if n.carrier == "" {
 		n.carrier = "http://" + o.addr(o.Ports.Carrier, 0)
-		server, err := carrier.New(carrier.Config{
+		cfg := carrier.Config{
 			DataDir: filepath.Join(o.Data, "carrier"), Logger: o.Logger.With("service", "carrier-simulator"),
-		})
+		}
+		if o.Webhooks {
+			n.carrierWebhookSecret = "whsec_" + secret()
+			cfg.WebhookURL, cfg.WebhookSecret = s.CarrierWebhookURL(), n.carrierWebhookSecret
+		}
+		server, err := carrier.New(cfg)
 		if err != nil {
 			return fmt.Errorf("opening the carrier simulator's ledger: %w", err)
 		}

@@ -21,6 +21,7 @@ func (o *Options) checkPorts(ctx context.Context) error {
 		{"order-grpc", p.OrderGRPC, o.Instances}, {"order-http", p.OrderHTTP, o.Instances},
 		{"payment-grpc", p.PaymentGRPC, o.Instances}, {"payment-http", p.PaymentHTTP, o.Instances},
 		{"shipping-grpc", p.ShippingGRPC, o.Instances}, {"shipping-http", p.ShippingHTTP, o.Instances},
+		{"payment-webhooks", p.PaymentWebhooks, o.Instances}, {"shipping-webhooks", p.ShippingWebhooks, o.Instances},
 	}
 	if o.External.Provider == "" {
 		uses = append(uses, use{"provider", p.Provider, 1})

@@ -34,7 +34,7 @@ func (s *Stack) supervise(stop, work context.Context, service string, instance i
 			return fmt.Errorf("starting %s: %w", name, err)
 		}
 	}
-	defer os.Remove(pidFile)
+	defer func() { _ = os.Remove(pidFile) }() // it may not be there yet
 	wait := restartFirst
 	for {
 		began := time.Now()
@@ -43,8 +43,7 @@ func (s *Stack) supervise(stop, work context.Context, service string, instance i
 			return fmt.Errorf("starting %s: %w", name, err)
 		}
 		if err := os.WriteFile(pidFile, []byte(strconv.Itoa(p.cmd.Process.Pid)+"\n"), 0o644); err != nil {
-			p.end(work)
-			return fmt.Errorf("writing the process id of %s: %w", name, err)
+			return errors.Join(fmt.Errorf("writing the process id of %s: %w", name, err), p.end(work))
 		}
 		watching, cancel := context.WithCancel(stop)
 		go func() {

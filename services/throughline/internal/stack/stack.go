@@ -33,6 +33,21 @@ func (s *Stack) ProviderURL() string { return s.needs.provider }
 // CarrierURL is the carrier's.
 func (s *Stack) CarrierURL() string { return s.needs.carrier }
 
+// ProviderWebhookURL is where the first payment service takes the provider's webhooks.
+func (s *Stack) ProviderWebhookURL() string {
+	return "http://" + s.options.addr(s.options.Ports.PaymentWebhooks, 0) + "/webhooks/provider"
+}
+
+// CarrierWebhookURL is where the first shipping service takes the carrier's webhooks.
+func (s *Stack) CarrierWebhookURL() string {
+	return "http://" + s.options.addr(s.options.Ports.ShippingWebhooks, 0) + "/webhooks/carrier"
+}
+
+// Webhooks tells whether webhooks are taken, from the provider and from the carrier.
+func (s *Stack) Webhooks() (provider, carrier bool) {
+	return s.needs.providerWebhookSecret != "", s.needs.carrierWebhookSecret != ""
+}
+
 // NATSURL is the broker's.
 func (s *Stack) NATSURL() string { return s.needs.nats }
 

@@ -85,6 +85,7 @@ func ended(stop context.Context, err error) error {
 func (s *server) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
 	cfg := postgres.Config{
 		URL: s.spec.Config.DatabaseURL, MaxConns: s.spec.Config.DatabaseConns, AppName: "throughline-" + s.spec.Name, Logger: s.log,
+		PlanOnce: true,
 	}
 	if s.tel.Exporting() {
 		cfg.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(s.tel.TracerProvider()), otelpgx.WithTrimSQLInSpanName())

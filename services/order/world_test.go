@@ -30,7 +30,8 @@ import (
 )
 
 const (
-	credential = "test-credential"
+	credential         = "test-credential"
+	operatorCredential = "test-operator"
 	// patience bounds what must happen soon; it is far above what a slow machine needs.
 	patience = 60 * time.Second
 )
@@ -57,7 +58,7 @@ func (w *world) start(databaseURL string) *client {
 	ready, ended := make(chan service.Addresses, 1), make(chan error, 1)
 	go func() {
 		ended <- order.RunWith(ctx, order.Config{Config: service.Config{
-			DatabaseURL: databaseURL, NATSURL: w.broker.URL(), ServiceCredential: credential, Grace: patience,
+			DatabaseURL: databaseURL, NATSURL: w.broker.URL(), ServiceCredential: credential, OperatorCredential: operatorCredential, Grace: patience,
 		}}, order.Options{
 			Logger: slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 			Ready:  func(a service.Addresses) { ready <- a },
@@ -88,7 +89,7 @@ func (w *world) dial(addr string) *client {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = conn.Close() })
-	return &client{t: w.t, api: orderv1.NewOrderServiceClient(conn)}
+	return &client{t: w.t, addr: addr, api: orderv1.NewOrderServiceClient(conn)}
 }
 
 // connect gives a connection to the broker.
@@ -177,8 +178,9 @@ func (p *participants) of(orderID string) []string {
 
 // client calls the service as the gateway does.
 type client struct {
-	t   *testing.T
-	api orderv1.OrderServiceClient
+	t    *testing.T
+	addr string
+	api  orderv1.OrderServiceClient
 }
 
 // reply is what came back for a call.

@@ -3,7 +3,8 @@
 //
 // # Servers
 //
-// NewServer makes a server that refuses every call without the service credential (compared in constant time), bounds
+// NewServer makes a server that refuses every call without the service credential (compared in constant time), or to the services that are for
+// operators without theirs, bounds
 // messages, headers and the time a call may take, turns panics and unplanned errors into INTERNAL without telling
 // their text, and makes one span per call. It serves gRPC health checks, so that clients stop sending to one that drains.
 //

@@ -15,6 +15,9 @@ import (
 // ErrNoCredential says that a server or a connection was to be made without a service credential.
 var ErrNoCredential = errors.New("no service credential is given")
 
+// ErrSameCredential says that services and operators were given one credential, which would make every service an operator.
+var ErrSameCredential = errors.New("the operator credential must not be the service credential")
+
 // Violation says what is wrong with one part of a request.
 type Violation struct {
 	Path   string // lines[1].quantity

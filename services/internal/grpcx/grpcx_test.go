@@ -193,6 +193,36 @@ func TestCredential(t *testing.T) {
 	}
 }
 
+// Services that are for operators take their credential and no other; it opens nothing else.
+func TestOperatorCredential(t *testing.T) {
+	t.Parallel()
+	const reserved = "throughline.order.v1.OrderService"
+	_, addr := serve(t, grpcx.ServerConfig{
+		Credentials: []string{"service"}, Operators: grpcx.Operators{Services: []string{reserved}, Credentials: []string{"operator", ""}},
+	}, found)
+	for credential, want := range map[string]grpcx.Reason{"operator": "", "service": grpcx.Unauthenticated} {
+		if got := grpcx.ReasonOf(get(t.Context(), dial(t, grpcx.ClientConfig{Addr: addr, Credential: credential}))); got != want {
+			t.Errorf("the operators' service with the %s credential: got %q, want %q", credential, got, want)
+		}
+	}
+	_, addr = serve(t, grpcx.ServerConfig{
+		Credentials: []string{"service"}, Operators: grpcx.Operators{Services: []string{"other.Service"}, Credentials: []string{"operator"}},
+	}, found)
+	for credential, want := range map[string]grpcx.Reason{"service": "", "operator": grpcx.Unauthenticated} {
+		if got := grpcx.ReasonOf(get(t.Context(), dial(t, grpcx.ClientConfig{Addr: addr, Credential: credential}))); got != want {
+			t.Errorf("another service with the %s credential: got %q, want %q", credential, got, want)
+		}
+	}
+	_, addr = serve(t, grpcx.ServerConfig{Credentials: []string{"service"}, Operators: grpcx.Operators{Services: []string{reserved}}}, found)
+	if got := grpcx.ReasonOf(get(t.Context(), dial(t, grpcx.ClientConfig{Addr: addr, Credential: "service"}))); got != grpcx.Unauthenticated {
+		t.Errorf("the operators' service where there is no operator credential: got %q, want %q", got, grpcx.Unauthenticated)
+	}
+	_, err := grpcx.NewServer(grpcx.ServerConfig{Credentials: []string{"a", "b"}, Operators: grpcx.Operators{Credentials: []string{"b"}}})
+	if !errors.Is(err, grpcx.ErrSameCredential) {
+		t.Errorf("NewServer with one credential for both: got %v, want ErrSameCredential", err)
+	}
+}
+
 func TestBearer(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

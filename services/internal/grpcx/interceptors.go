@@ -13,15 +13,15 @@ import (
 	"github.com/throughline/throughline/pkg/telemetry"
 )
 
-func (g *guard) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if err := g.check(Incoming(ctx, MetadataAuthorization)); err != nil {
+func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if err := g.check(info.FullMethod, Incoming(ctx, MetadataAuthorization)); err != nil {
 		return nil, err
 	}
 	return next(ctx, req)
 }
 
-func (g *guard) stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	if err := g.check(Incoming(ss.Context(), MetadataAuthorization)); err != nil {
+func (g *guard) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if err := g.check(info.FullMethod, Incoming(ss.Context(), MetadataAuthorization)); err != nil {
 		return err
 	}
 	return next(srv, ss)

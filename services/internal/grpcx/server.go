@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,6 +37,8 @@ type ServerConfig struct {
 	// Credentials are the service credentials that callers may present, several while they are being exchanged. At least
 	// one is needed, unless Public is set.
 	Credentials []string
+	// Operators says which services are for operators only. It is not for Public servers.
+	Operators Operators
 	// Public leaves out the check of credentials, for a server whose own interceptors check who calls.
 	Public bool
 	// MaxDuration bounds every call; 0 means DefaultMaxDuration.
@@ -48,6 +51,15 @@ type ServerConfig struct {
 	Interceptors []grpc.UnaryServerInterceptor
 	// Options come last.
 	Options []grpc.ServerOption
+}
+
+// Operators are the services that only operators may call.
+type Operators struct {
+	// Services are their full names, such as "throughline.order.v1.ClientService".
+	Services []string
+	// Credentials are what their callers must present in the place of the service credential, which does not let anybody in here. Without
+	// one nobody may call them.
+	Credentials []string
 }
 
 // Server is a gRPC server with a health service.
@@ -112,39 +124,64 @@ func (s *Server) Drain(force <-chan struct{}) {
 
 // guard lets in who presents a credential.
 type guard struct {
-	open   bool
-	hashes [][sha256.Size]byte
+	open      bool
+	hashes    [][sha256.Size]byte
+	operators [][sha256.Size]byte
+	reserved  map[string]bool // services for operators
 }
 
 func newGuard(c ServerConfig) (*guard, error) {
-	g := &guard{open: c.Public}
-	for _, cred := range c.Credentials {
-		if cred != "" {
-			g.hashes = append(g.hashes, sha256.Sum256([]byte(cred)))
-		}
+	g := &guard{
+		open: c.Public, hashes: hashed(c.Credentials), operators: hashed(c.Operators.Credentials), reserved: make(map[string]bool),
+	}
+	for _, service := range c.Operators.Services {
+		g.reserved[service] = true
 	}
 	if !g.open && len(g.hashes) == 0 {
 		return nil, ErrNoCredential
 	}
+	for _, operator := range g.operators {
+		if slices.Contains(g.hashes, operator) {
+			return nil, ErrSameCredential
+		}
+	}
 	return g, nil
 }
 
+func hashed(credentials []string) [][sha256.Size]byte {
+	var hashes [][sha256.Size]byte
+	for _, cred := range credentials {
+		if cred != "" {
+			hashes = append(hashes, sha256.Sum256([]byte(cred)))
+		}
+	}
+	return hashes
+}
+
 // check compares in constant time: hashes have one length, and every credential is compared.
-func (g *guard) check(authorization []string) error {
+func (g *guard) check(method string, authorization []string) error {
 	if g.open {
 		return nil
 	}
+	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	kind, hashes := "service", g.hashes
+	switch {
+	case g.reserved[service]:
+		kind, hashes = "operator", g.operators
+	case strings.HasPrefix(method, healthService):
+		hashes = slices.Concat(hashes, g.operators) // every caller's connection asks for it
+	}
 	credential, ok := Bearer(authorization)
 	if !ok {
-		return Error(Unauthenticated, "the call has no service credential")
+		return Error(Unauthenticated, "the call has no "+kind+" credential")
 	}
 	got := sha256.Sum256([]byte(credential))
 	match := 0
-	for _, want := range g.hashes {
+	for _, want := range hashes {
 		match |= subtle.ConstantTimeCompare(got[:], want[:])
 	}
 	if match != 1 {
-		return Error(Unauthenticated, "the service credential is wrong")
+		return Error(Unauthenticated, "the "+kind+" credential is wrong")
 	}
 	return nil
 }

@@ -17,6 +17,8 @@ type Config struct {
 
 	ServiceCredential string `env:"SERVICE_CREDENTIAL" secret:"true" doc:"what services show each other"`
 
+	OperatorCredential string `env:"OPERATOR_CREDENTIAL" secret:"true" doc:"what operators show; nobody can be one when it is empty"`
+
 	// On two cores more connections only wait for each other: while four wait for their commits to reach the disk, four work.
 	DatabaseConns int32         `env:"DATABASE_CONNS" envDefault:"8" doc:"most connections to the database"`
 	Grace         time.Duration `env:"GRACE" envDefault:"20s" doc:"time for the work in hand at shutdown"`

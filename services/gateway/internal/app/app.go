@@ -50,9 +50,6 @@ func (a *App) wire(ctx context.Context, cfg config.Config, tel *telemetry.Teleme
 	if err != nil {
 		return fmt.Errorf("reading API keys: %w", err)
 	}
-	if clients.Len() == 0 {
-		logger.WarnContext(ctx, "nobody may call: THROUGHLINE_API_KEYS is empty")
-	}
 	a.orders, err = grpcx.Dial(grpcx.ClientConfig{
 		Addr: cfg.OrderAddr, Credential: cfg.ServiceCredential, MaxDuration: cfg.CallTimeout + grpcapi.MaxWait, Telemetry: tel,
 	})
@@ -62,7 +59,10 @@ func (a *App) wire(ctx context.Context, cfg config.Config, tel *telemetry.Teleme
 	if err := a.listen(ctx, cfg); err != nil {
 		return err
 	}
-	api := grpcapi.New(orderv1.NewOrderServiceClient(a.orders), clients, cfg.CallTimeout, logger)
+	api := grpcapi.New(grpcapi.Config{
+		Orders: orderv1.NewOrderServiceClient(a.orders), Clients: grpcapi.NewDirectory(clients, orderv1.NewAccessServiceClient(a.orders)),
+		Timeout: cfg.CallTimeout, Rate: cfg.ClientRate, Burst: cfg.ClientBurst, Logger: logger,
+	})
 	public, err := grpcx.NewServer(grpcx.ServerConfig{
 		// Its own interceptor asks who calls.
 		Public: true, Telemetry: tel, Logger: logger, MaxDuration: cfg.CallTimeout + cfg.CallTimeout/2 + grpcapi.MaxWait,

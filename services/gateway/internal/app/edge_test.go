@@ -25,6 +25,7 @@ import (
 	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
 	"github.com/throughline/throughline/services/gateway/internal/app"
 	"github.com/throughline/throughline/services/gateway/internal/config"
+	"github.com/throughline/throughline/services/internal/apikey"
 	"github.com/throughline/throughline/services/internal/grpcx"
 	"github.com/throughline/throughline/services/internal/jsonpb"
 )
@@ -41,10 +42,14 @@ const (
 // orders is the gateway's neighbour: as much of an order service as the edge can see.
 type orders struct {
 	orderv1.UnimplementedOrderServiceServer
+	orderv1.UnimplementedAccessServiceServer
 
 	mu     sync.Mutex
 	calls  []call
 	stored map[string]stored
+	// keys are the clients' keys by prefix.
+	keys  map[string]tableKey
+	asked int // for keys
 	// before, if set, runs first in each call; an error is the answer.
 	before func(ctx context.Context, method string) error
 }
@@ -147,6 +152,46 @@ func (o *orders) CancelOrder(ctx context.Context, req *orderv1.CancelOrderReques
 		OrderId: req.GetOrderId(), Status: orderv1.OrderStatus_ORDER_STATUS_COMPENSATING}}, nil
 }
 
+type tableKey struct {
+	apikey.Key
+	client string
+	scopes []orderv1.Scope
+}
+
+func (o *orders) ResolveKey(ctx context.Context, req *orderv1.ResolveKeyRequest) (*orderv1.ResolveKeyResponse, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.asked++
+	if o.before != nil {
+		if err := o.before(ctx, "ResolveKey"); err != nil {
+			return nil, err
+		}
+	}
+	k, ok := o.keys[req.GetPrefix()]
+	if !ok || !bytes.Equal(k.Hash[:], req.GetSha256()) {
+		return &orderv1.ResolveKeyResponse{}, nil
+	}
+	return &orderv1.ResolveKeyResponse{ClientId: k.client, Scopes: k.scopes}, nil
+}
+
+// addKey gives a client a key in the order service's table.
+func (o *orders) addKey(client string, scopes ...orderv1.Scope) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	k := apikey.Mint()
+	if o.keys == nil {
+		o.keys = map[string]tableKey{}
+	}
+	o.keys[k.Prefix] = tableKey{k, client, scopes}
+	return k.Text
+}
+
+func (o *orders) keyQuestions() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.asked
+}
+
 func (o *orders) GetIdempotencyKey(ctx context.Context, req *orderv1.GetIdempotencyKeyRequest) (*orderv1.GetIdempotencyKeyResponse, error) {
 	if err := o.note(ctx, "GetIdempotencyKey", req); err != nil {
 		return nil, err
@@ -202,6 +247,7 @@ func start(t *testing.T, change ...func(*config.Config)) *edge {
 		t.Fatalf("making the order service: %v", err)
 	}
 	orderv1.RegisterOrderServiceServer(e.order, e.orders)
+	orderv1.RegisterAccessServiceServer(e.order, e.orders)
 	var lc net.ListenConfig
 	lis, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -26,8 +26,11 @@ type Config struct {
 	OrderAddr string `env:"ORDER_ADDR" envDefault:"127.0.0.1:9110" doc:"the order service's gRPC addresses: host:port, several with commas"`
 
 	ServiceCredential string `env:"SERVICE_CREDENTIAL" secret:"true" doc:"what the gateway shows to the order service"`
-	APIKeys           string `env:"API_KEYS" secret:"true" doc:"who may call: client=key,client=key"`
+	APIKeys           string `env:"API_KEYS" secret:"true" doc:"who may call beside the clients that the order service knows: client=key,client=key"`
 	Embedded          bool   `env:"EMBEDDED" doc:"set by the embedded system only: development clients exist"`
+
+	ClientRate  float64 `env:"CLIENT_RATE" envDefault:"2000" doc:"how many calls a second a client may make of one gateway in the long run; negative is no limit"`
+	ClientBurst int     `env:"CLIENT_BURST" envDefault:"4000" doc:"how many calls a client may make of one gateway at once"`
 
 	CallTimeout time.Duration `env:"CALL_TIMEOUT" envDefault:"10s" doc:"how long a call to the order service may take, repeats included"`
 	Grace       time.Duration `env:"GRACE" envDefault:"20s" doc:"time for calls in hand at shutdown"`
@@ -47,6 +50,12 @@ func (c Config) WithDefaults() Config {
 		if *at == "" {
 			*at = value
 		}
+	}
+	if c.ClientRate == 0 {
+		c.ClientRate = grpcapi.DefaultRate
+	}
+	if c.ClientBurst <= 0 {
+		c.ClientBurst = grpcapi.DefaultBurst
 	}
 	if c.CallTimeout <= 0 {
 		c.CallTimeout = grpcapi.DefaultTimeout

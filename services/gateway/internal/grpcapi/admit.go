@@ -12,6 +12,7 @@ import (
 	"github.com/throughline/throughline/pkg/keys"
 	"github.com/throughline/throughline/pkg/telemetry"
 	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
+	"github.com/throughline/throughline/services/internal/apikey"
 	"github.com/throughline/throughline/services/internal/grpcx"
 )
 
@@ -47,9 +48,17 @@ func NeedsKey(method string) (needs, known bool) {
 	return false, false
 }
 
-// Admit checks who calls a method and, where one is needed, the idempotency key, in this order. The context that it
-// answers is what the Server's methods need; they refuse any other. Errors have the reason UNAUTHENTICATED, one of
-// KEY_…, or NOT_IMPLEMENTED for a method that is not served here.
+// scopeOf answers what an API key must be for, to call a method. What changes nothing is for reading.
+func scopeOf(needsKey bool) apikey.Scope {
+	if needsKey {
+		return apikey.OrdersWrite
+	}
+	return apikey.OrdersRead
+}
+
+// Admit checks who calls a method, whether not too often, whether with the right scope and, where one is needed, the idempotency key, in this
+// order. The context that it answers is what the Server's methods need; they refuse any other. Errors have the reason UNAUTHENTICATED,
+// RATE_LIMITED, FORBIDDEN, one of KEY_…, UNAVAILABLE when nobody can say who calls, or NOT_IMPLEMENTED for a method that is not served here.
 func (s *Server) Admit(ctx context.Context, method string, h Headers) (context.Context, error) {
 	needsKey, known := NeedsKey(method)
 	if !known {
@@ -59,12 +68,18 @@ func (s *Server) Admit(ctx context.Context, method string, h Headers) (context.C
 	if !ok {
 		return nil, grpcx.Error(grpcx.Unauthenticated, `one "Authorization: Bearer <API key>" is needed`)
 	}
-	client, ok := s.clients.Authenticate(token)
-	if !ok {
-		return nil, grpcx.Error(grpcx.Unauthenticated, "the API key is not known")
+	client, err := s.clients.Authenticate(ctx, token)
+	if err != nil {
+		return nil, err
 	}
-	c := caller{client: client}
-	ctx = telemetry.WithAttributes(ctx, telemetry.ClientID.String(client))
+	if err := s.limits.allow(client.ID); err != nil {
+		return nil, err
+	}
+	if scope := scopeOf(needsKey); !client.May(scope) {
+		return nil, grpcx.Error(grpcx.Forbidden, "the API key lacks the scope "+string(scope))
+	}
+	c := caller{client: client.ID}
+	ctx = telemetry.WithAttributes(ctx, telemetry.ClientID.String(client.ID))
 	if needsKey {
 		key, err := keys.ParseHeader(h.IdempotencyKey)
 		if err != nil {

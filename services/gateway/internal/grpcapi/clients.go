@@ -1,30 +1,45 @@
 package grpcapi
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/throughline/throughline/services/internal/apikey"
+	"github.com/throughline/throughline/services/internal/grpcx"
 )
 
 // ErrAPIKeys says that a list of API keys cannot be used.
 var ErrAPIKeys = errors.New("API keys are not a list of client=key")
 
-// Clients says whose an API key is. It must take the same time for every key that it does not know.
+// Clients says whose an API key is. How long it takes must not depend on how much of a key is right.
 type Clients interface {
-	// Authenticate answers the id of the client with this API key, and false for a key that nobody has.
-	Authenticate(apiKey string) (clientID string, ok bool)
+	// Authenticate answers the client with this API key. Errors have a reason: UNAUTHENTICATED for a key that nobody has, or UNAVAILABLE.
+	Authenticate(ctx context.Context, apiKey string) (Client, error)
 }
 
+// Client is who calls, and what for the API key may be used.
+type Client struct {
+	ID     string
+	Scopes []apikey.Scope
+}
+
+// May tells whether the key may be used for a scope.
+func (c Client) May(s apikey.Scope) bool { return slices.Contains(c.Scopes, s) }
+
+var errUnknownKey = grpcx.Error(grpcx.Unauthenticated, "the API key is not known")
+
 const (
-	maxClientID = 64
 	// minAPIKey keeps keys that can be guessed out: 16 characters of a random base64 text are 96 bits.
 	minAPIKey = 16
 	maxAPIKey = 255
 )
 
-// KeyList is a fixed set of API keys, of which it keeps the hashes only.
+// KeyList is a fixed set of API keys, of which it keeps the hashes only. They may be used for everything.
 type KeyList struct {
 	entries []keyEntry
 }
@@ -44,14 +59,14 @@ func ParseKeyList(list string) (*KeyList, error) {
 			continue
 		}
 		client, key, ok := strings.Cut(item, "=")
-		if !ok || !isClientID(client) {
-			return nil, fmt.Errorf("%w: a client id has 1 to %d of the characters a-z, 0-9, - and _", ErrAPIKeys, maxClientID)
+		if !ok || !apikey.ValidClientID(client) {
+			return nil, fmt.Errorf("%w: a client id has 1 to 64 of the characters a-z, 0-9, - and _", ErrAPIKeys)
 		}
 		if !isAPIKey(key) {
 			return nil, fmt.Errorf("%w: the key of %s must have %d to %d printable ASCII characters without blanks",
 				ErrAPIKeys, client, minAPIKey, maxAPIKey)
 		}
-		hash := sha256.Sum256([]byte(key))
+		hash := apikey.Hash(key)
 		if other, taken := owner[hash]; taken {
 			return nil, fmt.Errorf("%w: %s and %s have the same key", ErrAPIKeys, other, client)
 		}
@@ -66,25 +81,16 @@ func (l *KeyList) Len() int { return len(l.entries) }
 
 // Authenticate compares hashes, all of them and each in constant time, so that the time tells nothing of how much of a
 // key was right or whose it is.
-func (l *KeyList) Authenticate(apiKey string) (string, bool) {
-	hash := sha256.Sum256([]byte(apiKey))
+func (l *KeyList) Authenticate(_ context.Context, apiKey string) (Client, error) {
+	hash := apikey.Hash(apiKey)
 	found := -1
 	for i := range l.entries {
 		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(hash[:], l.entries[i].hash[:]), i, found)
 	}
 	if found < 0 {
-		return "", false
+		return Client{}, errUnknownKey
 	}
-	return l.entries[found].client, true
-}
-
-func isClientID(s string) bool {
-	if s == "" || len(s) > maxClientID {
-		return false
-	}
-	return strings.IndexFunc(s, func(r rune) bool {
-		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789-_", r)
-	}) < 0
+	return Client{ID: l.entries[found].client, Scopes: apikey.Scopes()}, nil
 }
 
 func isAPIKey(s string) bool {

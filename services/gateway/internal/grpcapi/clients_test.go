@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/throughline/throughline/services/gateway/internal/grpcapi"
+	"github.com/throughline/throughline/services/internal/apikey"
+	"github.com/throughline/throughline/services/internal/grpcx"
 )
 
 func TestKeyList(t *testing.T) {
@@ -19,16 +21,20 @@ func TestKeyList(t *testing.T) {
 		t.Errorf("Len: got %d, want 3", got)
 	}
 	for key, want := range map[string]string{a: "shop", a2: "shop", b: "mar_ket-2", "": "", a[1:]: "", a + "a": "", strings.ToUpper(a): ""} {
-		if got, ok := l.Authenticate(key); got != want || ok != (want != "") {
-			t.Errorf("Authenticate(%q): got %q, %v, want %q", key, got, ok, want)
+		got, err := l.Authenticate(t.Context(), key)
+		if got.ID != want || (err == nil) != (want != "") || want == "" && grpcx.ReasonOf(err) != grpcx.Unauthenticated {
+			t.Errorf("Authenticate(%q): got %v, %v, want %q", key, got, err, want)
+		}
+		if want != "" && (!got.May(apikey.OrdersRead) || !got.May(apikey.OrdersWrite)) {
+			t.Errorf("Authenticate(%q): got scopes %v, want all", key, got.Scopes)
 		}
 	}
 	empty, err := grpcapi.ParseKeyList("")
 	if err != nil {
 		t.Fatalf("ParseKeyList of nothing: %v", err)
 	}
-	if got, ok := empty.Authenticate(""); ok {
-		t.Errorf("Authenticate without any key: got %q, want nobody", got)
+	if got, err := empty.Authenticate(t.Context(), ""); err == nil {
+		t.Errorf("Authenticate without any key: got %v, want nobody", got)
 	}
 }
 

@@ -71,12 +71,13 @@ func TestRetryEndsWithItsContext(t *testing.T) {
 // A way in that does not ask who calls gets nothing.
 func TestMethodsNeedAdmission(t *testing.T) {
 	t.Parallel()
-	s := New(nil, &KeyList{}, 0, nil)
+	s := New(Config{Clients: &KeyList{}})
 	for name, call := range map[string]func() error{
-		"CreateOrder": func() error { _, err := s.CreateOrder(t.Context(), nil); return err },
-		"GetOrder":    func() error { _, err := s.GetOrder(t.Context(), nil); return err },
-		"ListOrders":  func() error { _, err := s.ListOrders(t.Context(), nil); return err },
-		"CancelOrder": func() error { _, err := s.CancelOrder(t.Context(), nil); return err },
+		"CreateOrder":       func() error { _, err := s.CreateOrder(t.Context(), nil); return err },
+		"GetOrder":          func() error { _, err := s.GetOrder(t.Context(), nil); return err },
+		"ListOrders":        func() error { _, err := s.ListOrders(t.Context(), nil); return err },
+		"CancelOrder":       func() error { _, err := s.CancelOrder(t.Context(), nil); return err },
+		"GetIdempotencyKey": func() error { _, err := s.GetIdempotencyKey(t.Context(), nil); return err },
 	} {
 		if err := call(); grpcx.ReasonOf(err) != grpcx.Internal {
 			t.Errorf("%s without admission: got %v, want INTERNAL", name, err)

@@ -28,6 +28,7 @@ type Server struct {
 
 	orders  orderv1.OrderServiceClient
 	clients Clients
+	limits  *limits
 	timeout time.Duration
 	logger  *slog.Logger
 	pause   func(ctx context.Context, d time.Duration) error
@@ -37,17 +38,36 @@ type Server struct {
 	stopOnce sync.Once
 }
 
-// New makes a Server that passes calls on to orders. timeout bounds each call to it; 0 means DefaultTimeout. A nil logger
-// logs nothing.
-func New(orders orderv1.OrderServiceClient, clients Clients, timeout time.Duration, logger *slog.Logger) *Server {
-	if timeout <= 0 {
-		timeout = DefaultTimeout
+// Config makes a Server. Orders and Clients are required.
+type Config struct {
+	Orders  orderv1.OrderServiceClient
+	Clients Clients
+	// Timeout bounds each call to Orders; 0 means DefaultTimeout.
+	Timeout time.Duration
+	// Rate and Burst are how often a client may call, a second and at once; 0 means DefaultRate and DefaultBurst, a negative rate no limit.
+	Rate  float64
+	Burst int
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// New makes a Server that passes calls on to the order service.
+func New(cfg Config) *Server {
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = DefaultTimeout
 	}
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
+	if cfg.Rate == 0 {
+		cfg.Rate = DefaultRate
 	}
-	return &Server{orders: orders, clients: clients, timeout: timeout, logger: logger, pause: pause,
-		waits: make(chan struct{}, maxWaits), stopping: make(chan struct{})}
+	if cfg.Burst <= 0 {
+		cfg.Burst = DefaultBurst
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Server{orders: cfg.Orders, clients: cfg.Clients, timeout: cfg.Timeout, logger: cfg.Logger, pause: pause,
+		limits: newLimits(cfg.Rate, cfg.Burst),
+		waits:  make(chan struct{}, maxWaits), stopping: make(chan struct{})}
 }
 
 // CreateOrder places an order, or answers what it answered before for the same key.

@@ -45,7 +45,7 @@ func FuzzHandler(f *testing.F) {
 	if err != nil {
 		f.Fatalf("ParseKeyList: %v", err)
 	}
-	h, err := NewHandler(f.Context(), grpcapi.New(yes{}, clients, 0, nil), nil, nil)
+	h, err := NewHandler(f.Context(), grpcapi.New(grpcapi.Config{Orders: yes{}, Clients: clients, Rate: -1}), nil, nil)
 	if err != nil {
 		f.Fatalf("NewHandler: %v", err)
 	}

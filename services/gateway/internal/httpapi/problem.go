@@ -83,8 +83,11 @@ func writeError(w http.ResponseWriter, r *http.Request, logger *slog.Logger, err
 	h.Del("Content-Length")
 	h.Set("Content-Type", problemType)
 	h.Set("Cache-Control", "no-store")
-	if p.Status == http.StatusUnauthorized {
+	switch p.Status {
+	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", `Bearer realm="throughline"`)
+	case http.StatusForbidden:
+		h.Set("WWW-Authenticate", `Bearer realm="throughline", error="insufficient_scope"`) // RFC 6750
 	}
 	if after, ok := grpcx.RetryDelay(err); ok {
 		h.Set("Retry-After", retryAfter(after))

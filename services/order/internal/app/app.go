@@ -53,7 +53,13 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 	})
 	reaper := idempotency.Reaper{Pool: rt.Pool, Owner: rt.Owner, Logger: rt.Logger}
 	return service.Parts{
-		Register: func(r grpc.ServiceRegistrar) { orderv1.RegisterOrderServiceServer(r, api) },
+		Register: func(r grpc.ServiceRegistrar) {
+			orderv1.RegisterOrderServiceServer(r, api)
+			orderv1.RegisterAccessServiceServer(r, grpcapi.NewAccess(rt.Pool))
+			orderv1.RegisterClientServiceServer(r, grpcapi.NewClients(rt.Pool, rt.Logger))
+		},
+		Operators: []string{orderv1.ClientService_ServiceDesc.ServiceName},
+		Draining:  endings.Stop,
 		Components: []service.Component{
 			service.Runs("participants", func(stop, _ context.Context) error {
 				<-stop.Done()

@@ -26,7 +26,8 @@ type Watcher struct {
 
 	nudged  chan struct{} // has room for one
 	began   chan struct{} // has room for one: somebody waits where nobody did
-	stopped chan struct{} // closed when nothing is watched any more
+	stopped chan struct{} // closed by Stop
+	once    sync.Once
 
 	mu      sync.Mutex
 	waiting map[uuid.UUID]*watched // written by Wait and by Run
@@ -98,9 +99,12 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Run watches until stop ends; then nobody waits any more.
+// Stop lets nobody wait any more, now and from now on. It may be called again.
+func (w *Watcher) Stop() { w.once.Do(func() { close(w.stopped) }) }
+
+// Run watches until stop ends, and then stops.
 func (w *Watcher) Run(stop, _ context.Context) error {
-	defer close(w.stopped)
+	defer w.Stop()
 	for {
 		select {
 		case <-w.began:

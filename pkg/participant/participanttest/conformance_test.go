@@ -44,7 +44,7 @@ func TestPostgres(t *testing.T) {
 			t.Fatalf("making the table of business rows: %v", err)
 		}
 		return participanttest.Keeper{
-			Store: participant.OnPostgres(pool, participanttest.Projector{}, "commands"),
+			Store: participant.OnPostgres(pool, participanttest.Projector{Name: "test"}, "commands"),
 			Pass:  func(d time.Duration) { clock.Pass(t, d) },
 			Outbox: func(order uuid.UUID) []uuid.UUID {
 				found, _ := pool.Query(t.Context(), `SELECT message_id FROM outbox WHERE aggregate_id = $1`, order) // CollectRows reports it

@@ -252,7 +252,7 @@ func end(r *participant.Record, e participant.End, now time.Time) {
 	r.LeaseOwner, r.DueAt, r.UpdatedAt = "", nil, now
 	r.Token++
 	if e.Again != nil && !r.Undone() {
-		at := now.Add(*e.Again)
+		at := now.Add(e.Again.Truncate(time.Microsecond)) // as Postgres keeps it
 		r.DueAt = &at
 	}
 	if e.Deferred {

@@ -18,7 +18,10 @@ CREATE TABLE business_row (
 )`
 
 // Projector is a participant.Projector that keeps no more than a business row needs, and tells each result as an event.
-type Projector struct{}
+type Projector struct {
+	// Name names the service in events.
+	Name string
+}
 
 var _ participant.Projector = Projector{}
 
@@ -38,12 +41,12 @@ func (Projector) QueueLoad(b *pgx.Batch, orders []uuid.UUID, into map[uuid.UUID]
 }
 
 // Events implements participant.Projector.
-func (Projector) Events(r participant.Result) ([]messaging.Message, error) {
+func (p Projector) Events(r participant.Result) ([]messaging.Message, error) {
 	fact := r.StepName
 	if _, ok := r.Outcome.(participant.Refused); ok {
 		fact += "_refused"
 	}
-	return []messaging.Message{{Subject: "evt.test." + fact, Type: "test." + fact, Source: "/test"}}, nil
+	return []messaging.Message{{Subject: "evt." + p.Name + "." + fact, Type: "test." + fact, Source: "/" + p.Name}}, nil
 }
 
 // QueueStore implements participant.Projector.

@@ -1,0 +1,131 @@
+package sagasim
+
+import (
+	"fmt"
+	"strings"
+)
+
+// edge is a kind of operation. A process may die before it and after it.
+type edge struct {
+	name  string
+	crash bool
+}
+
+var (
+	edgeNone    = edge{"nothing", false}
+	edgeRead    = edge{"read", false}
+	edgeIntake  = edge{"intake", true}
+	edgeClaim   = edge{"claim", false}
+	edgeFence   = edge{"fence", false}
+	edgeCall    = edge{"call", true}
+	edgeRecord  = edge{"record", true}
+	edgeAdvance = edge{"advance", true}
+	edgePublish = edge{"publish", true}
+	edgeAck     = edge{"ack", true}
+	edgeAsk     = edge{"ask", false}
+)
+
+func crashBefore(e edge) fault { return fault("crash before " + e.name) }
+func crashAfter(e edge) fault  { return fault("crash after " + e.name) }
+
+// fault is a row of the table of what went wrong.
+type fault string
+
+const (
+	commandLost      fault = "command lost by the broker"
+	commandRepeated  fault = "command repeated"
+	commandDelayed   fault = "command delayed"
+	commandOvertaken fault = "command overtaken"
+	replyLost        fault = "reply lost by the broker"
+	replyRepeated    fault = "reply repeated"
+	replyDelayed     fault = "reply delayed"
+	replyOvertaken   fault = "reply overtaken"
+	ackLost          fault = "acknowledgement lost"
+	requestLost      fault = "request lost"
+	answerLost       fault = "answer lost after the effect"
+	requestLate      fault = "effect after the caller gave up"
+	ownerFrozen      fault = "owner frozen beyond its lease"
+	takenOver        fault = "taken over from an owner"
+	fencedOut        fault = "late result shut out"
+	asked            fault = "deadline passed, asked"
+	askedInVain      fault = "asked in vain"
+	sentAgain        fault = "command sent again"
+	raced            fault = "race lost, read again"
+	cancelled        fault = "cancel while under way"
+)
+
+// faults are the rows of the table, in its order.
+func faults() []fault {
+	rows := []fault{
+		commandLost, commandRepeated, commandDelayed, commandOvertaken, replyLost, replyRepeated, replyDelayed, replyOvertaken, ackLost,
+		requestLost, answerLost, requestLate,
+	}
+	for _, e := range []edge{edgeIntake, edgeCall, edgeRecord, edgeAdvance, edgePublish, edgeAck} {
+		rows = append(rows, crashBefore(e), crashAfter(e))
+	}
+	return append(rows, ownerFrozen, takenOver, fencedOut, asked, askedInVain, sentAgain, raced, cancelled)
+}
+
+// The steps, which are the columns of the table.
+const (
+	authorize      = "authorize_payment"
+	create         = "create_shipment"
+	capture        = "capture_payment"
+	dispatch       = "dispatch_shipment"
+	void           = "void_payment"
+	cancelShipment = "cancel_shipment"
+)
+
+func steps() []string { return []string{authorize, create, capture, dispatch, void, cancelShipment} }
+
+// Table counts how often each fault met each step.
+type Table map[fault]map[string]int
+
+func (t Table) hit(f fault, steps ...string) {
+	if t[f] == nil {
+		t[f] = make(map[string]int)
+	}
+	for _, s := range steps {
+		t[f][s]++
+	}
+}
+
+// Add adds another table.
+func (t Table) Add(other Table) {
+	for f, row := range other {
+		for s, n := range row {
+			if t[f] == nil {
+				t[f] = make(map[string]int)
+			}
+			t[f][s] += n
+		}
+	}
+}
+
+// Missing lists the faults that never met a step.
+func (t Table) Missing() []string {
+	var missing []string
+	for _, f := range faults() {
+		for _, s := range steps() {
+			if t[f][s] == 0 {
+				missing = append(missing, fmt.Sprintf("%s × %s", f, s))
+			}
+		}
+	}
+	return missing
+}
+
+func (t Table) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-34s", "fault × step")
+	for _, s := range steps() {
+		fmt.Fprintf(&b, "%18s", s)
+	}
+	for _, f := range faults() {
+		fmt.Fprintf(&b, "\n%-34s", f)
+		for _, s := range steps() {
+			fmt.Fprintf(&b, "%18d", t[f][s])
+		}
+	}
+	return b.String()
+}

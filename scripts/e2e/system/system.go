@@ -37,6 +37,8 @@ type Options struct {
 	Data string
 	// NoWebhooks leaves the services to ask.
 	NoWebhooks bool
+	// CustomerTime is how long a customer may take to confirm a payment; 0 leaves that to the system.
+	CustomerTime time.Duration
 	// Environ is added to the environment.
 	Environ []string
 	// Ports are used again, after a stop; nil means free ones.
@@ -81,6 +83,9 @@ func Launch(tb testing.TB, o Options) *System {
 	}
 	if o.NoWebhooks {
 		args = append(args, "--webhooks=false")
+	}
+	if o.CustomerTime > 0 {
+		args = append(args, "--customer-time", o.CustomerTime.String())
 	}
 	for name, port := range o.Ports {
 		args = append(args, "--"+name, strconv.Itoa(port))

@@ -21,6 +21,13 @@ func banner(s *stack.Stack, log string) string {
 	line("  shipping   %s   (gRPC %s)", instances(o.Instances, "http://%s:%d", o.Host, p.ShippingHTTP), instances(o.Instances, "%s:%d", o.Host, p.ShippingGRPC))
 	line("  provider   %s/_control/ledger", s.ProviderURL())
 	line("  carrier    %s/_control/ledger", s.CarrierURL())
+	fromProvider, fromCarrier := s.Webhooks()
+	if fromProvider {
+		line("  webhooks   %s from the provider", s.ProviderWebhookURL())
+	}
+	if fromCarrier {
+		line("  webhooks   %s from the carrier", s.CarrierWebhookURL())
+	}
 	line("  JetStream  %s", s.NATSURL())
 	line("  data       %s", o.Data)
 	line("  log        %s", log)

@@ -32,13 +32,16 @@ carrier, and the services. State is kept in the data folder; the next start cont
 
 Each flag can be given in the environment, too: THROUGHLINE_UP_HTTP=9000 is --http 9000. With ORDER_DATABASE_URL,
 PAYMENT_DATABASE_URL, SHIPPING_DATABASE_URL and NATS_URL set, real servers are used instead of embedded ones; with
-THROUGHLINE_PROVIDER_URL and THROUGHLINE_CARRIER_URL, a real provider and carrier.`,
+THROUGHLINE_PROVIDER_URL and THROUGHLINE_CARRIER_URL, a real provider and carrier, whose webhooks are taken if
+THROUGHLINE_PROVIDER_WEBHOOK_SECRET and THROUGHLINE_CARRIER_WEBHOOK_SECRET say how they are signed.`,
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Data, "data", o.Data, "folder of all state")
 	f.IntVar(&o.Instances, "instances", o.Instances, "how many of each service; instance i listens on its base port + i")
 	f.BoolVar(&o.Separate, "separate", o.Separate, "run each service as a process of its own, and restart one that dies")
+	f.BoolVar(&o.Webhooks, "webhooks", o.Webhooks, "let the simulators tell of changes; without it the services only ask")
+	f.DurationVar(&o.CustomerTime, "customer-time", o.CustomerTime, "how long a customer may take to confirm a payment (default 15m)")
 	f.StringVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error")
 	p := &o.Ports
 	port(f, &p.GatewayHTTP, "http", "gateway's HTTP port")
@@ -51,6 +54,8 @@ THROUGHLINE_PROVIDER_URL and THROUGHLINE_CARRIER_URL, a real provider and carrie
 	port(f, &p.PaymentHTTP, "payment-http", "payment service's health and metrics port")
 	port(f, &p.ShippingGRPC, "shipping-grpc", "shipping service's gRPC port")
 	port(f, &p.ShippingHTTP, "shipping-http", "shipping service's health and metrics port")
+	port(f, &p.PaymentWebhooks, "payment-webhooks", "payment service's port for the provider's webhooks")
+	port(f, &p.ShippingWebhooks, "shipping-webhooks", "shipping service's port for the carrier's webhooks")
 	port(f, &p.NATS, "nats", "JetStream's port")
 	port(f, &p.Postgres, "postgres", "Postgres' port")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -61,7 +66,8 @@ THROUGHLINE_PROVIDER_URL and THROUGHLINE_CARRIER_URL, a real provider and carrie
 		o.External = stack.External{
 			OrderDatabase: env["ORDER_DATABASE_URL"], PaymentDatabase: env["PAYMENT_DATABASE_URL"], ShippingDatabase: env["SHIPPING_DATABASE_URL"],
 			NATS: env["NATS_URL"], Provider: env["THROUGHLINE_PROVIDER_URL"], ProviderKey: env["THROUGHLINE_PROVIDER_KEY"],
-			Carrier: env["THROUGHLINE_CARRIER_URL"],
+			Carrier:               env["THROUGHLINE_CARRIER_URL"],
+			ProviderWebhookSecret: env["THROUGHLINE_PROVIDER_WEBHOOK_SECRET"], CarrierWebhookSecret: env["THROUGHLINE_CARRIER_WEBHOOK_SECRET"],
 		}
 		o.APIKeys = env["THROUGHLINE_API_KEYS"]
 		o.OTLPEndpoint = env["OTEL_EXPORTER_OTLP_ENDPOINT"]

@@ -55,6 +55,9 @@ func (o *Options) environ(n needs, service string, instance int) []string {
 		listen(p.PaymentGRPC, p.PaymentHTTP)
 		env = append(env, "THROUGHLINE_PROVIDER_URL="+n.provider, "THROUGHLINE_PROVIDER_KEY="+n.providerKey,
 			"THROUGHLINE_WEBHOOK_ADDR="+o.addr(p.PaymentWebhooks, instance), "THROUGHLINE_WEBHOOK_SECRET="+n.providerWebhookSecret)
+		if o.CustomerTime > 0 {
+			env = append(env, "THROUGHLINE_CUSTOMER_TIME="+o.CustomerTime.String())
+		}
 	case Shipping:
 		listen(p.ShippingGRPC, p.ShippingHTTP)
 		env = append(env, "THROUGHLINE_CARRIER_URL="+n.carrier,

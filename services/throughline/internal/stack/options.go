@@ -28,6 +28,8 @@ type Options struct {
 	External External
 	// Webhooks lets the simulators tell the services of what changes there. Without them the services ask, and learn of it later.
 	Webhooks bool
+	// CustomerTime is how long a customer may take to confirm a payment; 0 leaves that to the payment service.
+	CustomerTime time.Duration
 	// APIKeys are the clients, as client=key with commas between. With embedded servers the development clients exist beside
 	// them.
 	APIKeys string
@@ -51,8 +53,8 @@ type Ports struct {
 	ShippingGRPC, ShippingHTTP int
 	// Where the payment and the shipping service take webhooks.
 	PaymentWebhooks, ShippingWebhooks int
-	Provider, Carrier          int
-	NATS, Postgres             int
+	Provider, Carrier                 int
+	NATS, Postgres                    int
 }
 
 // External are servers that exist already.

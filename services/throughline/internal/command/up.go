@@ -70,6 +70,7 @@ THROUGHLINE_PROVIDER_WEBHOOK_SECRET and THROUGHLINE_CARRIER_WEBHOOK_SECRET say h
 			ProviderWebhookSecret: env["THROUGHLINE_PROVIDER_WEBHOOK_SECRET"], CarrierWebhookSecret: env["THROUGHLINE_CARRIER_WEBHOOK_SECRET"],
 		}
 		o.APIKeys = env["THROUGHLINE_API_KEYS"]
+		o.Operator = env["THROUGHLINE_OPERATOR_CREDENTIAL"]
 		o.OTLPEndpoint = env["OTEL_EXPORTER_OTLP_ENDPOINT"]
 		return up(cmd.Context(), o, cmd.OutOrStdout())
 	}

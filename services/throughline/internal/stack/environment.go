@@ -23,6 +23,7 @@ type needs struct {
 	providerKey string
 	carrier     string
 	credential  string
+	operator    string
 	// What webhooks are signed with; empty takes none.
 	providerWebhookSecret, carrierWebhookSecret string
 }
@@ -36,6 +37,9 @@ func (o *Options) environ(n needs, service string, instance int) []string {
 		"THROUGHLINE_LOG_FORMAT=text",
 		"THROUGHLINE_GRACE=" + o.Grace.String(),
 		"OTEL_EXPORTER_OTLP_ENDPOINT=" + o.OTLPEndpoint,
+	}
+	if service != Gateway {
+		env = append(env, "THROUGHLINE_OPERATOR_CREDENTIAL="+n.operator)
 	}
 	p := o.Ports
 	listen := func(grpc, http int) {

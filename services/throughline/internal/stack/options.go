@@ -33,6 +33,8 @@ type Options struct {
 	// APIKeys are the clients, as client=key with commas between. With embedded servers the development clients exist beside
 	// them.
 	APIKeys string
+	// Operator is what operators show; empty makes one and keeps it in the data folder.
+	Operator string
 	// OTLPEndpoint is where traces go; none when empty.
 	OTLPEndpoint string
 	LogLevel     string

@@ -30,6 +30,11 @@ const startTimeout = 10 * time.Minute
 func (s *Stack) addPlatform(g *lifecycle.Group, n *needs) error {
 	o := &s.options
 	n.credential = secret()
+	operator, err := o.operatorCredential()
+	if err != nil {
+		return err
+	}
+	n.operator = operator
 	e := o.External
 	if o.Embedded() {
 		g.AddFunc("postgres", s.postgres(n))

@@ -56,6 +56,12 @@ test-race: $(WITH_POSTGRES) c-compiler ## run the tests of pkg and services unde
 	@echo "==> building and running the tests of pkg and services with the race detector"
 	@$(WITH_POSTGRES) -- go test -race $(TESTFLAGS) ./pkg/... ./services/...
 
+SOAK := go test -count=1 -timeout=0 -run '^TestModel$$' -v ./pkg/internal/sagasim
+.PHONY: soak
+soak: ## run sagas through SCHEDULES (a million) schedules of what can go wrong, and print what did
+	@echo "==> running $${SCHEDULES:-1000000} schedules (an hour or so for a million)"
+	@SCHEDULES=$${SCHEDULES:-1000000} $(SOAK) | grep -vE '^(=== |--- PASS|PASS$$|ok )'
+
 .PHONY: fuzz
 fuzz: ## fuzz every decoder for FUZZTIME each
 	@grep -rHoE '^func Fuzz\w+' --include='*_test.go' $(MODULES) | while IFS=: read -r file func; do \

@@ -40,8 +40,8 @@ type sum struct {
 	failed *sagasim.Result
 }
 
-// runAll runs the schedules of the seeds 1 to n on all processors, until one fails.
-func runAll(n int, m sagasim.Mutation) sum {
+// runAll runs the schedules of the seeds 1 to n on all processors, until one fails. progress, if it is not nil, is told how far that is.
+func runAll(n int, m sagasim.Mutation, progress func(format string, args ...any)) sum {
 	total := sum{table: make(sagasim.Table), statuses: make(map[string]int)}
 	var (
 		mu   sync.Mutex
@@ -59,6 +59,9 @@ func runAll(n int, m sagasim.Mutation) sum {
 				r := sagasim.Run(uint64(seed), m, sagasim.InMemory())
 				mu.Lock()
 				total.ran++
+				if progress != nil && total.ran%100_000 == 0 && total.ran < n {
+					progress("%d schedules so far", total.ran)
+				}
 				total.moves += r.Moves
 				total.table.Add(r.Table)
 				for s, k := range r.Statuses {
@@ -82,7 +85,7 @@ func runAll(n int, m sagasim.Mutation) sum {
 func TestModel(t *testing.T) {
 	t.Parallel()
 	n := schedules(t)
-	total := runAll(n, sagasim.None)
+	total := runAll(n, sagasim.None, t.Logf)
 	if total.failed != nil {
 		t.Fatalf("%v\nto see it again: SCHEDULES=%d go test ./internal/sagasim -run TestModel",
 			sagasim.Shortest(total.failed.Seed, sagasim.None), total.failed.Seed)
@@ -104,13 +107,30 @@ func TestModelFindsKnownBugs(t *testing.T) {
 	for _, m := range sagasim.Mutations() {
 		t.Run(string(m), func(t *testing.T) {
 			t.Parallel()
-			total := runAll(defaultSchedules, m)
+			total := runAll(defaultSchedules, m, nil)
 			if total.failed == nil {
 				t.Fatalf("not found in %d schedules", total.ran)
 			}
 			t.Logf("found by schedule %d: %v", total.failed.Seed, total.failed.Err)
 		})
 	}
+}
+
+// TestShortestTellsWhy checks what is printed of a schedule that fails.
+func TestShortestTellsWhy(t *testing.T) {
+	t.Parallel()
+	failed := runAll(defaultSchedules, sagasim.NoTombstone, nil).failed
+	if failed == nil {
+		t.Fatal("no schedule has failed")
+	}
+	story := sagasim.Shortest(failed.Seed, sagasim.NoTombstone)
+	if !strings.HasPrefix(story, fmt.Sprintf("seed %d: ", failed.Seed)) || !strings.Contains(story, "WRONG: ") {
+		t.Errorf("story: got %s, want the seed, and what was wrong", story)
+	}
+	if n := strings.Count(story, "\n"); n > failed.Moves {
+		t.Errorf("story: got %d lines, want fewer than the %d moves of the whole schedule", n, failed.Moves)
+	}
+	t.Log(story)
 }
 
 // TestSchedulesCanBeRepeated checks that a seed stands for one schedule.

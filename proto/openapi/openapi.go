@@ -1,4 +1,5 @@
-// Package openapi holds the OpenAPI 3.1 document of the public HTTP API. It is generated from the protos.
+// Package openapi holds the OpenAPI 3.1 document of the public HTTP API, and the same as a page for people. Both are generated from
+// the protos.
 package openapi
 
 import _ "embed"
@@ -7,3 +8,8 @@ import _ "embed"
 //
 //go:embed openapi.yaml
 var YAML []byte
+
+// HTML is the page. It has no script and loads nothing; it links to /openapi.yaml. Treat it as read-only.
+//
+//go:embed reference.html
+var HTML []byte

@@ -87,16 +87,16 @@ func TestDocumentUsesOurJSONForm(t *testing.T) {
 
 func TestCompleteIsDeterministic(t *testing.T) {
 	t.Parallel()
-	first, err := complete(sample(t, slices.Sorted(maps.Keys(operations))))
+	first, page, err := complete(sample(t, slices.Sorted(maps.Keys(operations))))
 	if err != nil {
 		t.Fatalf("completing: %v", err)
 	}
 	for range 20 {
-		again, err := complete(sample(t, slices.Sorted(maps.Keys(operations))))
+		again, pageAgain, err := complete(sample(t, slices.Sorted(maps.Keys(operations))))
 		if err != nil {
 			t.Fatalf("completing again: %v", err)
 		}
-		if again != first {
+		if again != first || pageAgain != page {
 			t.Fatalf("the same input gave another document:\n%s\nand before:\n%s", again, first)
 		}
 	}
@@ -115,7 +115,7 @@ func TestCompleteRefusesWhatTheTablesDoNotKnow(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := complete(sample(t, tt.methods))
+			_, _, err := complete(sample(t, tt.methods))
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got error %v, want one that names %s", err, tt.want)
 			}

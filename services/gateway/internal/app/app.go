@@ -80,7 +80,8 @@ func (a *App) wire(ctx context.Context, cfg config.Config, tel *telemetry.Teleme
 		"/healthz":      health.Healthz(),
 		"/readyz":       health.Readyz(),
 		"/metrics":      tel.MetricsHandler(),
-		"/openapi.yaml": document(),
+		"/openapi.yaml": document("application/yaml", openapi.YAML),
+		"/docs":         document("text/html; charset=utf-8", openapi.HTML),
 	}, logger)
 	if err != nil {
 		return err
@@ -153,12 +154,14 @@ func (a *App) orderServes(ctx context.Context) error {
 	return nil
 }
 
-func document() http.Handler {
+func document(contentType string, content []byte) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/yaml")
+		w.Header().Set("Content-Type", contentType)
 		w.Header().Set("Cache-Control", "max-age=300")
+		// The page has its styles within it, and needs nothing else.
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'")
 		// An error here is a caller that went away.
-		_, _ = w.Write(openapi.YAML)
+		_, _ = w.Write(content)
 	})
 }
 

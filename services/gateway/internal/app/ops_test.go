@@ -25,6 +25,10 @@ func TestOperations(t *testing.T) {
 	if a := e.do("GET", "/openapi.yaml", ""); a.status != 200 || a.body != string(openapi.YAML) {
 		t.Errorf("/openapi.yaml: got %d and %d bytes, want 200 and %d", a.status, len(a.body), len(openapi.YAML))
 	}
+	if a := e.do("GET", "/docs", "", "Authorization", ""); a.status != 200 || a.body != string(openapi.HTML) ||
+		!strings.HasPrefix(a.header.Get("Content-Security-Policy"), "default-src 'none'") || a.header.Get("Content-Type") != "text/html; charset=utf-8" {
+		t.Errorf("/docs: got %d %v and %d bytes, want 200 and %d", a.status, a.header, len(a.body), len(openapi.HTML))
+	}
 	e.created(e.create("k", r0), false)
 	const series = `http_server_request_duration_seconds_count{http_request_method="POST",http_response_status_code="201",http_route="/v1/orders"`
 	if a := e.do("GET", "/metrics", ""); a.status != 200 || !strings.Contains(a.body, series) {

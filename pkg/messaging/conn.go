@@ -80,6 +80,9 @@ type Conn struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when keep has returned
 
+	// missing gets a value when the broker has said that a stream of ours is not there.
+	missing chan struct{}
+
 	mu      sync.Mutex // guards what follows; written by keep
 	session Session
 	changed chan struct{}
@@ -99,7 +102,8 @@ func Connect(cfg Config) (*Conn, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Conn{
-		cfg: cfg, tracer: cfg.Tracer, log: cfg.Logger, cancel: cancel, done: make(chan struct{}), changed: make(chan struct{}),
+		cfg: cfg, tracer: cfg.Tracer, log: cfg.Logger, cancel: cancel, done: make(chan struct{}), missing: make(chan struct{}, 1),
+		changed: make(chan struct{}),
 	}
 	c.session = Session{Changed: c.changed, conn: c}
 	opts := append(c.options(ctx), cfg.Options...)
@@ -279,6 +283,25 @@ func (c *Conn) JetStream() jetstream.JetStream {
 		return nil
 	}
 	return s.link.js
+}
+
+// Missing gives a value when the broker has said that a stream is not there, although it was ensured: somebody deleted it.
+// Whoever keeps the streams ensures them again, and then calls [Conn.Renew].
+func (c *Conn) Missing() <-chan struct{} { return c.missing }
+
+func (c *Conn) noteMissing() {
+	select {
+	case c.missing <- struct{}{}:
+	default:
+	}
+}
+
+// Renew ends the current session, and lets another begin: whoever counts on what the broker acknowledged in this session
+// must not any more.
+func (c *Conn) Renew() {
+	if s := c.Session(); s.link != nil {
+		s.link.nc.Close()
+	}
 }
 
 // Close ends the connection. What waits for an acknowledgement fails.

@@ -106,6 +106,9 @@ func (c *Conn) Consume(stop, work context.Context, cfg ConsumerConfig, handle Ha
 		if time.Since(began) > retryWaitMax {
 			wait = retryWait
 		}
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			c.noteMissing()
+		}
 		log.Warn("consuming ended, starting again", "error", err, "in", wait)
 		select {
 		case <-time.After(wait):

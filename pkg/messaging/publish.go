@@ -62,6 +62,9 @@ func (s Session) publish(ctx context.Context, m *Message, msg *nats.Msg) *Pendin
 // or not.
 func (p *Pending) Wait(ctx context.Context) (Ack, error) {
 	ack, err := p.wait(ctx)
+	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) {
+		p.session.conn.noteMissing()
+	}
 	if p.span != nil {
 		if err != nil {
 			p.span.SetStatus(codes.Error, err.Error())

@@ -12,7 +12,6 @@ import (
 
 	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/services/internal/grpcx"
-	"github.com/throughline/throughline/services/internal/topology"
 )
 
 // brokerPatience is how long the start-up waits for the broker before the service takes calls without it. A broker that is
@@ -27,10 +26,11 @@ func (s *server) tracer() trace.Tracer {
 	return s.tel.Tracer(tracerName)
 }
 
-// streams keeps the streams there: a broker that comes back may have lost them.
+// streams keeps the streams there: a broker that comes back may have lost them, and somebody may delete one.
 type streams struct {
 	conn *messaging.Conn
 	log  *slog.Logger
+	want []messaging.Stream
 
 	mu  sync.Mutex
 	err error // why they are not known to be there; written by run, read by probes
@@ -41,12 +41,13 @@ func (s *streams) run(stop, _ context.Context, ready func()) error {
 	patience := time.AfterFunc(brokerPatience, ready)
 	defer patience.Stop()
 	wait := retryFirst
+	var ensured uint64 // the session in which they were
 	for stop.Err() == nil {
 		if err := s.conn.WaitConnected(stop); err != nil {
 			break
 		}
 		session := s.conn.Session()
-		err := s.conn.EnsureStreams(stop, topology.Streams()...)
+		err := s.conn.EnsureStreams(stop, s.want...)
 		s.set(err)
 		if err != nil {
 			if stop.Err() == nil {
@@ -58,8 +59,20 @@ func (s *streams) run(stop, _ context.Context, ready func()) error {
 		}
 		wait = retryFirst
 		ready()
+		if ensured == session.Number {
+			// Somebody had deleted a stream, so what was acknowledged is gone, as after a disconnect. It is dealt with like one: all
+			// that is pending is published again.
+			s.log.WarnContext(stop, "a stream was missing and is made again")
+			s.conn.Renew()
+		}
+		ensured = session.Number
+		select { // what was said of the time before they were made
+		case <-s.conn.Missing():
+		default:
+		}
 		select {
 		case <-session.Changed:
+		case <-s.conn.Missing():
 		case <-stop.Done():
 		}
 	}

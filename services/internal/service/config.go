@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/throughline/throughline/pkg/inbox"
+	"github.com/throughline/throughline/pkg/outbox"
 	"github.com/throughline/throughline/pkg/telemetry"
 )
 
@@ -18,6 +20,10 @@ type Config struct {
 	ServiceCredential string `env:"SERVICE_CREDENTIAL" secret:"true" doc:"what services show each other"`
 
 	OperatorCredential string `env:"OPERATOR_CREDENTIAL" secret:"true" doc:"what operators show; nobody can be one when it is empty"`
+
+	InboxTTL        time.Duration `env:"INBOX_TTL" envDefault:"504h" doc:"how long a consumer knows what it has dealt with; nothing older may arrive"`
+	OutboxRetention time.Duration `env:"OUTBOX_RETENTION" envDefault:"168h" doc:"how long it is kept what was sent, and can be sent again"`
+	StreamReplicas  int           `env:"STREAM_REPLICAS" envDefault:"1" doc:"copies of each stream: 3 in a cluster of at least three servers"`
 
 	// On two cores more connections only wait for each other: while four wait for their commits to reach the disk, four work.
 	DatabaseConns int32         `env:"DATABASE_CONNS" envDefault:"8" doc:"most connections to the database"`
@@ -39,6 +45,15 @@ func (c Config) withDefaults() Config {
 	}
 	if c.LogFormat == "" {
 		c.LogFormat = "json"
+	}
+	if c.InboxTTL <= 0 {
+		c.InboxTTL = inbox.DefaultTTL
+	}
+	if c.OutboxRetention <= 0 {
+		c.OutboxRetention = outbox.DefaultRetention
+	}
+	if c.StreamReplicas <= 0 {
+		c.StreamReplicas = 1
 	}
 	return c
 }

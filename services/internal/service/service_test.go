@@ -269,7 +269,7 @@ func TestServesWithoutTheBroker(t *testing.T) {
 	if err := nc.WaitConnected(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range topology.Streams() {
+	for _, s := range topology.Streams(1) {
 		if _, err := nc.JetStream().Stream(t.Context(), s.Name); err != nil {
 			t.Errorf("looking for stream %s: %v", s.Name, err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/throughline/throughline/pkg/outbox"
 	"github.com/throughline/throughline/pkg/postgres"
 	"github.com/throughline/throughline/pkg/telemetry"
+	"github.com/throughline/throughline/services/internal/doctor"
 )
 
 // Spec is one service.
@@ -63,6 +64,8 @@ type Parts struct {
 	Draining func()
 	// Components run while consumers and gRPC do; they start before them, in their order, and end after them.
 	Components []Component
+	// Tables are those that grow, besides those of the outbox and the inbox, for the doctor.
+	Tables []doctor.Table
 	// Consumers run their Apply through an inbox.Processor.
 	Consumers []Consumer
 	// Webhooks takes the notices of the outside at Spec.WebhookAddr. It must bound what it reads, and trust nothing that is not signed.
@@ -81,6 +84,8 @@ type Component struct {
 type Consumer struct {
 	messaging.ConsumerConfig
 	Apply inbox.Apply
+	// Sequenced and Recorded are those of inbox.Processor.
+	Sequenced, Recorded bool
 }
 
 // Check is a named readiness check.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/throughline/throughline/pkg/outbox"
 	"github.com/throughline/throughline/pkg/postgres"
 	"github.com/throughline/throughline/services/internal/grpcx"
+	"github.com/throughline/throughline/services/internal/topology"
 )
 
 const (
@@ -23,8 +25,11 @@ const (
 	retryMax   = 5 * time.Second
 )
 
-// tracerName names the tracer of messages.
-const tracerName = "github.com/throughline/throughline/pkg/messaging"
+// tracerName names the tracer of messages, outboxMeter the meter of the outbox.
+const (
+	tracerName  = "github.com/throughline/throughline/pkg/messaging"
+	outboxMeter = "github.com/throughline/throughline/pkg/outbox"
+)
 
 // state is what readiness says about a service as a whole. run writes it, probes read it.
 type state struct {
@@ -85,10 +90,10 @@ func ended(stop context.Context, err error) error {
 func (s *server) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
 	cfg := postgres.Config{
 		URL: s.spec.Config.DatabaseURL, MaxConns: s.spec.Config.DatabaseConns, AppName: "throughline-" + s.spec.Name, Logger: s.log,
-		PlanOnce: true,
+		PlanOnce: true, StatementTimeout: statementTimeout,
 	}
 	if s.tel.Exporting() {
-		cfg.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(s.tel.TracerProvider()), otelpgx.WithTrimSQLInSpanName())
+		cfg.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(s.tel.TracerProvider()))
 	}
 	if s.opts.QueryTracer != nil {
 		cfg.Tracer = s.opts.QueryTracer
@@ -120,16 +125,28 @@ func (s *server) build(ctx context.Context, pool *pgxpool.Pool, conn *messaging.
 	owner := s.owner()
 	rt := &Runtime{
 		Name: s.spec.Name, Owner: owner, Logger: s.log, Telemetry: s.tel, Pool: pool, Conn: conn,
-		Relay:   outbox.NewRelay(pool, conn, outbox.Config{Owner: owner, Logger: s.log}),
+		Relay: outbox.NewRelay(pool, conn, outbox.Config{
+			Owner: owner, Retention: s.spec.Config.OutboxRetention, Logger: s.log, Meter: s.tel.Meter(outboxMeter),
+		}),
 		Outside: s.opts.Outside,
 	}
 	parts, err := s.spec.Build(ctx, rt)
 	if err != nil {
 		return nil, fmt.Errorf("building the %s service: %w", s.spec.Name, err)
 	}
+	processors := make([]*inbox.Processor, len(parts.Consumers))
+	for i, c := range parts.Consumers {
+		processors[i] = &inbox.Processor{
+			Pool: pool, Consumer: c.Name, Apply: c.Apply, Sequenced: c.Sequenced, Recorded: c.Recorded, Logger: s.log,
+		}
+	}
+	register, upkeep, err := s.operate(rt, &parts, processors)
+	if err != nil {
+		return nil, err
+	}
 	api, err := grpcx.NewServer(grpcx.ServerConfig{
 		Credentials: []string{s.spec.Config.ServiceCredential}, Telemetry: s.tel, Logger: s.log,
-		Operators: grpcx.Operators{Services: parts.Operators, Credentials: []string{s.spec.Config.OperatorCredential}},
+		Operators: grpcx.Operators{Services: append(operatorServices(), parts.Operators...), Credentials: []string{s.spec.Config.OperatorCredential}},
 	})
 	if err != nil {
 		return nil, err
@@ -137,15 +154,16 @@ func (s *server) build(ctx context.Context, pool *pgxpool.Pool, conn *messaging.
 	if parts.Register != nil {
 		parts.Register(api)
 	}
+	register(api)
 
 	group := lifecycle.New(s.log, s.spec.Config.Grace)
-	streams := &streams{conn: conn, log: s.log}
+	streams := &streams{conn: conn, log: s.log, want: topology.Streams(s.spec.Config.StreamReplicas)}
 	group.AddFunc("streams", streams.run)
-	for _, c := range append([]Component{Runs("relay", rt.Relay.Run)}, parts.Components...) {
+	for _, c := range slices.Concat([]Component{Runs("relay", rt.Relay.Run)}, upkeep, parts.Components) {
 		group.Add(c.Name, c.Component)
 	}
-	for _, c := range parts.Consumers {
-		group.AddFunc(c.Name, s.consume(rt, c))
+	for i, c := range parts.Consumers {
+		group.AddFunc(c.Name, consume(rt, c, processors[i]))
 	}
 	group.AddFunc("grpc", func(stop, work context.Context, ready func()) error {
 		if parts.Draining != nil {
@@ -169,8 +187,7 @@ func (s *server) build(ctx context.Context, pool *pgxpool.Pool, conn *messaging.
 }
 
 // consume runs one consumer until it is told to stop.
-func (s *server) consume(rt *Runtime, c Consumer) lifecycle.Func {
-	p := &inbox.Processor{Pool: rt.Pool, Consumer: c.Name, Apply: c.Apply, Logger: s.log}
+func consume(rt *Runtime, c Consumer, p *inbox.Processor) lifecycle.Func {
 	return func(stop, work context.Context, ready func()) error {
 		ready() // it waits for the broker by itself
 		return rt.Conn.Consume(stop, work, c.ConsumerConfig, p.Handle)

@@ -68,7 +68,7 @@ func New(t *testing.T, name string, sets ...postgres.Migrations) *World {
 	if err := conn.WaitConnected(ctx); err != nil {
 		t.Fatalf("waiting for the broker: %v", err)
 	}
-	if err := conn.EnsureStreams(ctx, topology.Streams()...); err != nil {
+	if err := conn.EnsureStreams(ctx, topology.Streams(1)...); err != nil {
 		t.Fatalf("ensuring streams: %v", err)
 	}
 	w.collect()

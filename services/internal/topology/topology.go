@@ -77,12 +77,13 @@ const (
 	CarrierWebhooks  = "carrier-webhooks"
 )
 
-// Streams are all streams. Every service ensures all of them at its start, so that services start in any order.
-func Streams() []messaging.Stream {
+// Streams are all streams, each in so many copies on servers of their own. Every service ensures all of them at its start, so that
+// services start in any order; so all are told the same number.
+func Streams(replicas int) []messaging.Stream {
 	return []messaging.Stream{
-		{Name: Commands, Subjects: []string{messaging.CommandPrefix + ">"}, WorkQueue: true},
-		{Name: Replies, Subjects: []string{messaging.ReplyPrefix + ">"}, WorkQueue: true},
-		{Name: Events, Subjects: []string{messaging.EventPrefix + ">"}, MaxAge: EventAge},
+		{Name: Commands, Subjects: []string{messaging.CommandPrefix + ">"}, WorkQueue: true, Replicas: replicas},
+		{Name: Replies, Subjects: []string{messaging.ReplyPrefix + ">"}, WorkQueue: true, Replicas: replicas},
+		{Name: Events, Subjects: []string{messaging.EventPrefix + ">"}, MaxAge: EventAge, Replicas: replicas},
 	}
 }
 

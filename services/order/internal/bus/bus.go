@@ -27,6 +27,7 @@ func NewEngine(rt *service.Runtime, asker saga.Asker, log *slog.Logger) *saga.En
 func Replies(engine *saga.Engine[*orderv1.PlaceOrder], endings *ending.Watcher) service.Consumer {
 	return service.Consumer{
 		ConsumerConfig: topology.OrderReplies(),
+		Recorded:       true, // a saga keeps its state for ever, and a reply to what is settled changes nothing
 		Apply: func(ctx context.Context, batch []messaging.Delivery) error {
 			if err := engine.ApplyReplies(ctx, batch); err != nil {
 				return err

@@ -66,6 +66,6 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 		Webhooks: bus.Webhooks(webhook.Config{
 			Pool: rt.Pool, Consumer: topology.ProviderWebhooks, Wake: runner.Wake, Logger: rt.Logger,
 		}, cfg.WebhookSecrets()),
-		Consumers: []service.Consumer{{ConsumerConfig: topology.PaymentConsumer(), Apply: runner.ApplyCommands}},
+		Consumers: []service.Consumer{{ConsumerConfig: topology.PaymentConsumer(), Apply: runner.ApplyCommands, Recorded: true}},
 	}, nil
 }

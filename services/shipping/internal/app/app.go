@@ -62,6 +62,6 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 		Webhooks: bus.Webhooks(webhook.Config{
 			Pool: rt.Pool, Consumer: topology.CarrierWebhooks, Wake: runner.Wake, Logger: rt.Logger,
 		}, cfg.WebhookSecrets()),
-		Consumers: []service.Consumer{{ConsumerConfig: topology.ShippingConsumer(), Apply: runner.ApplyCommands}},
+		Consumers: []service.Consumer{{ConsumerConfig: topology.ShippingConsumer(), Apply: runner.ApplyCommands, Recorded: true}},
 	}, nil
 }

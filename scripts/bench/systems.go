@@ -146,7 +146,8 @@ func (b *bench) ceiling(ctx context.Context, set string, cfg ceiling.Config, con
 		}
 	}
 	for _, service := range cluster.Services() {
-		pool, err := postgres.Open(ctx, postgres.Config{URL: b.cluster.ServiceURL(set, service), MaxConns: conns, AppName: "bench"})
+		// As the services open theirs.
+		pool, err := postgres.Open(ctx, postgres.Config{URL: b.cluster.ServiceURL(set, service), MaxConns: conns, PlanOnce: true, AppName: "bench"})
 		if err != nil {
 			closeAll()
 			return nil, err

@@ -3,6 +3,7 @@ package ceiling
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -68,8 +69,29 @@ func (a array[T]) gather(entries []entry, arg int) any {
 	return all
 }
 
-func constant[T any](values []T) array[T] {
-	return array[T]{len(values), func(_ *actor, k int) T { return values[k] }}
+// constants is an argument with a value for each row, which is the same for every order.
+type constants struct{ values reflect.Value }
+
+func (c constants) gather(entries []entry, arg int) any {
+	all := reflect.MakeSlice(c.values.Type(), 0, len(entries)*c.values.Len())
+	for _, e := range entries {
+		all = reflect.AppendSlice(all, e.st.args[arg].(constants).values)
+	}
+	return all.Interface()
+}
+
+// plain tells whether a type can hold no id and no key.
+func plain(t reflect.Type) bool {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint8, reflect.Uint16, reflect.Uint32,
+		reflect.Uint64, reflect.Float32, reflect.Float64:
+		return true
+	default:
+		return t == reflect.TypeFor[time.Time]()
+	}
 }
 
 // compiler turns recorded arguments into sources.
@@ -162,7 +184,7 @@ func (c *compiler) source(a any) (source, error) {
 		if t := c.template(a); len(t.patches) > 0 {
 			return single[[]byte]{t.fill}, nil
 		}
-	case nil, int, int16, int32, int64, bool, time.Duration, time.Time:
+	case nil:
 	case []uuid.UUID:
 		at := make([]int, len(a))
 		for k, id := range a {
@@ -211,22 +233,19 @@ func (c *compiler) source(a any) (source, error) {
 			after[k] = t.Sub(c.began)
 		}
 		return array[time.Time]{len(a), func(who *actor, k int) time.Time { return who.began.Add(after[k]) }}, nil
-	case []time.Duration:
-		return constant(a), nil
-	case []*time.Duration:
-		return constant(a), nil
-	case []bool:
-		return constant(a), nil
-	case []int16:
-		return constant(a), nil
-	case []int32:
-		return constant(a), nil
-	case []int64:
-		return constant(a), nil
-	case []*int64:
-		return constant(a), nil
 	default:
-		return nil, fmt.Errorf("%w: there is no way yet to repeat a %T", ErrDrifted, a)
+		// Numbers, times and the like are repeated as they were, from wherever they hang.
+		v := reflect.ValueOf(a)
+		t := v.Type()
+		if v.Kind() == reflect.Slice {
+			t = t.Elem()
+		}
+		if !plain(t) {
+			return nil, fmt.Errorf("%w: there is no way yet to repeat a %T", ErrDrifted, a)
+		}
+		if v.Kind() == reflect.Slice {
+			return constants{v}, nil
+		}
 	}
 	return same{a}, nil
 }

@@ -133,8 +133,8 @@ func (o *orders) fill() {
 		who := o.template.another(o.next, o.n, o.random)
 		b = o.stamp.appendTo(b, &who)
 		o.next++
-		const often = 100_000
-		if o.next%often == 0 {
+		const seldom, parts = 100_000, 10
+		if o.next%max(seldom, o.n/parts) == 0 {
 			o.progress(o.next)
 		}
 	}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"maps"
+	"testing"
+)
+
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	costs := figures{keyRate: 500, "sync_commits_per_order": 2, "wal_kb_per_order": 30, "postgres_cpu_ms_per_order": 2, "sync_commits_per_order_256": 1}
+	with := func(key string, value float64) map[string]figures {
+		f := maps.Clone(costs)
+		f[key] = value
+		return map[string]figures{inProcess: f, ceilingSingle: costs}
+	}
+	without := func(key string) map[string]figures {
+		f := maps.Clone(costs)
+		delete(f, key)
+		return map[string]figures{inProcess: f}
+	}
+	for _, tc := range []struct {
+		name string
+		now  map[string]figures
+		want error
+	}{
+		{"the same", map[string]figures{inProcess: costs}, nil},
+		{"slower only", with(keyRate, 100), nil},
+		{"a little more", with("wal_kb_per_order", 32.9), nil},
+		{"more commits", with("sync_commits_per_order", 2.3), errWorse},
+		{"more log", with("wal_kb_per_order", 33.1), errWorse},
+		{"more of Postgres", with("postgres_cpu_ms_per_order", 2.3), errWorse},
+		{"more with many in flight", with("sync_commits_per_order_256", 1.2), errWorse},
+		{"not counted any more", without("wal_kb_per_order"), errWorse},
+		{"not measured at all", map[string]figures{}, errWorse},
+		{"a ceiling that costs more", map[string]figures{inProcess: costs, ceilingSingle: {"wal_kb_per_order": 99}}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			err := compare(map[string]figures{inProcess: costs, ceilingSingle: costs}, tc.now, io.Discard)
+			if !errors.Is(err, tc.want) || tc.want == nil && err != nil {
+				t.Errorf("got %v, want %v", err, tc.want)
+			}
+		})
+	}
+	if err := compare(map[string]figures{ceilingSingle: costs}, map[string]figures{inProcess: costs}, io.Discard); err == nil {
+		t.Error("comparing with results that hold nothing of the product: got no error")
+	}
+}
+
+func TestResultsAreKept(t *testing.T) {
+	t.Parallel()
+	path := t.TempDir() + "/latest.json"
+	r := &results{about: map[string]any{"commit": "abc", "rounds": 3}, systems: map[string]figures{
+		ceilingSingle: {keyRate: 100}, ceilingBatched: {keyRate: 400, "p50_ms": 5}, inProcess: {keyRate: 200, "p50_ms": 8},
+	}}
+	r.addRatios()
+	if err := r.save(path); err != nil {
+		t.Fatal(err)
+	}
+	got, err := loadResults(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 3 {
+		t.Errorf("got %d systems back, want 3: %v", len(got), got)
+	}
+	for key, want := range map[string]float64{
+		keyRate: 200, "ratio_to_batched_ceiling": 0.5, "ratio_to_single_ceiling": 2, "ratio_p50_to_batched_ceiling": 1.6,
+	} {
+		if value := got[inProcess][key]; value != want {
+			t.Errorf("got %s %v, want %v", key, value, want)
+		}
+	}
+}
+
+func TestMedians(t *testing.T) {
+	t.Parallel()
+	got := medians([]figures{{"a": 3, "b": 1}, {"a": 1}, {"a": 2}})
+	if got["a"] != 2 || got["b"] != 1 {
+		t.Errorf("got %v, want a 2 and b 1", got)
+	}
+}

@@ -54,12 +54,19 @@ func newWorld(t *testing.T) *world {
 // start runs an instance of the service on a database URL, and gives a client of it.
 func (w *world) start(databaseURL string) *client {
 	w.t.Helper()
+	return w.dial(w.run(databaseURL, order.Config{}))
+}
+
+// run runs an instance of the service, and gives its address.
+func (w *world) run(databaseURL string, cfg order.Config) string {
+	w.t.Helper()
+	cfg.Config = service.Config{
+		DatabaseURL: databaseURL, NATSURL: w.broker.URL(), ServiceCredential: credential, OperatorCredential: operatorCredential, Grace: patience,
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan service.Addresses, 1), make(chan error, 1)
 	go func() {
-		ended <- order.RunWith(ctx, order.Config{Config: service.Config{
-			DatabaseURL: databaseURL, NATSURL: w.broker.URL(), ServiceCredential: credential, OperatorCredential: operatorCredential, Grace: patience,
-		}}, order.Options{
+		ended <- order.RunWith(ctx, cfg, order.Options{
 			Logger: slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 			Ready:  func(a service.Addresses) { ready <- a },
 		})
@@ -72,14 +79,14 @@ func (w *world) start(databaseURL string) *client {
 	})
 	select {
 	case a := <-ready:
-		return w.dial(a.GRPC)
+		return a.GRPC
 	case err := <-ended:
 		ended <- nil
 		w.t.Fatalf("order service ended: %v", err)
 	case <-time.After(patience):
 		w.t.Fatal("order service did not become ready")
 	}
-	return nil
+	return ""
 }
 
 func (w *world) dial(addr string) *client {

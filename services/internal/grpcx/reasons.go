@@ -48,6 +48,8 @@ const (
 	// The order. One of another client is not found.
 	OrderNotFound Reason = "ORDER_NOT_FOUND"
 	CancelTooLate Reason = "CANCEL_TOO_LATE"
+	// The order needs nobody, or not for the step or in the way that was named. For operators only.
+	NothingToResolve Reason = "NOTHING_TO_RESOLVE"
 
 	// Us. What became of the call is unknown; with the same key it may be repeated without limit.
 	Unavailable Reason = "UNAVAILABLE"
@@ -61,6 +63,7 @@ func Reasons() []Reason {
 		KeyMissing, KeyRepeated, KeyEmpty, KeyMalformed, KeyTooLong, KeyNotPrintable, KeyMismatch, KeyInProgress,
 		RequestMalformed, RequestInvalid, PayloadTooLarge, HeadersTooLarge, UnsupportedMediaType, RouteNotFound,
 		MethodNotAllowed, NotImplemented, Unauthenticated, Forbidden, RateLimited, OrderNotFound, CancelTooLate,
+		NothingToResolve,
 		Unavailable, Deadline, Internal,
 	}
 }
@@ -118,6 +121,8 @@ func (r Reason) Meaning() Meaning {
 		return Meaning{codes.NotFound, http.StatusNotFound, "No such order"}
 	case CancelTooLate:
 		return Meaning{codes.FailedPrecondition, http.StatusConflict, "Too late to cancel"}
+	case NothingToResolve:
+		return Meaning{codes.FailedPrecondition, http.StatusConflict, "Nothing to resolve"}
 	case Unavailable:
 		return Meaning{codes.Unavailable, http.StatusServiceUnavailable, "Service unavailable"}
 	case Deadline:

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
 
+	"github.com/throughline/throughline/pkg/keys"
 	"github.com/throughline/throughline/pkg/participant"
 	"github.com/throughline/throughline/pkg/saga"
 	stepv1 "github.com/throughline/throughline/proto/gen/throughline/step/v1"
@@ -45,6 +46,36 @@ func (p Participants) Ask(ctx context.Context, name string, sagaID uuid.UUID, st
 		return saga.Answer{}, fmt.Errorf("asking %s about %s: %w: state %s", name, step, ErrAnswer, got.GetState())
 	}
 	return answer, nil
+}
+
+// Look asks a participant for all that it has on record about a step, as [Participants.Ask] does.
+func (p Participants) Look(ctx context.Context, name string, orderID uuid.UUID, step string) (*stepv1.GetStepResponse, error) {
+	conn, ok := p[name]
+	if !ok {
+		return nil, fmt.Errorf("asking %s about %s: %w", name, step, ErrUnknownParticipant)
+	}
+	got, err := stepv1.NewStepServiceClient(conn).GetStep(ctx, &stepv1.GetStepRequest{
+		OrderId: orderID.String(), StepName: step, StepKey: keys.StepKey(orderID, step).String(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("asking %s about %s: %w", name, step, err)
+	}
+	return got, nil
+}
+
+// Retry lets a participant attempt a step now, or an undo once more that was refused. It tells whether there is anything to attempt.
+func (p Participants) Retry(ctx context.Context, name string, orderID uuid.UUID, step string) (bool, error) {
+	conn, ok := p[name]
+	if !ok {
+		return false, fmt.Errorf("retrying %s at %s: %w", step, name, ErrUnknownParticipant)
+	}
+	got, err := stepv1.NewStepServiceClient(conn).RetryStep(ctx, &stepv1.RetryStepRequest{
+		OrderId: orderID.String(), StepName: step, StepKey: keys.StepKey(orderID, step).String(),
+	})
+	if err != nil {
+		return false, fmt.Errorf("retrying %s at %s: %w", step, name, err)
+	}
+	return got.GetRetried(), nil
 }
 
 func read(got *stepv1.GetStepResponse) (answer saga.Answer, ok bool) {

@@ -18,7 +18,7 @@ import (
 // Register lets a gRPC server answer from the steps in a participant's database.
 //
 // GetStep fails with REQUEST_INVALID when the ids are none, or the step key is not that of the order and the step: the
-// caller and we would then talk about two different things. It fails with UNAVAILABLE while the database is away.
+// caller and we would then talk about two different things. It fails with UNAVAILABLE while the database is away. So does RetryStep.
 func Register(s grpc.ServiceRegistrar, db participant.Querier) {
 	stepv1.RegisterStepServiceServer(s, &server{db: db})
 }
@@ -30,7 +30,7 @@ type server struct {
 
 // GetStep implements stepv1.StepServiceServer.
 func (s *server) GetStep(ctx context.Context, req *stepv1.GetStepRequest) (*stepv1.GetStepResponse, error) {
-	orderID, err := parse(req)
+	orderID, err := parse(req.GetOrderId(), req.GetStepName(), req.GetStepKey())
 	if err != nil {
 		return nil, err
 	}
@@ -46,19 +46,35 @@ func (s *server) GetStep(ctx context.Context, req *stepv1.GetStepRequest) (*step
 	return render(&record)
 }
 
-func parse(req *stepv1.GetStepRequest) (uuid.UUID, error) {
-	orderID, err := uuid.Parse(req.GetOrderId())
+// RetryStep implements stepv1.StepServiceServer.
+func (s *server) RetryStep(ctx context.Context, req *stepv1.RetryStepRequest) (*stepv1.RetryStepResponse, error) {
+	orderID, err := parse(req.GetOrderId(), req.GetStepName(), req.GetStepKey())
+	if err != nil {
+		return nil, err
+	}
+	_, retried, err := participant.Retry(ctx, s.db, orderID, req.GetStepName())
+	switch {
+	case postgres.Classify(err) == postgres.Unavailable:
+		return nil, grpcx.Error(grpcx.Unavailable, "the participant's database cannot be used now")
+	case err != nil:
+		return nil, fmt.Errorf("retrying a step: %w", err)
+	}
+	return &stepv1.RetryStepResponse{Retried: retried}, nil
+}
+
+func parse(order, step, key string) (uuid.UUID, error) {
+	orderID, err := uuid.Parse(order)
 	if err != nil {
 		return uuid.Nil, invalid("order_id", "is not a UUID")
 	}
-	if req.GetStepName() == "" {
+	if step == "" {
 		return uuid.Nil, invalid("step_name", "is empty")
 	}
-	stepKey, err := uuid.Parse(req.GetStepKey())
+	stepKey, err := uuid.Parse(key)
 	if err != nil {
 		return uuid.Nil, invalid("step_key", "is not a UUID")
 	}
-	if stepKey != keys.StepKey(orderID, req.GetStepName()) {
+	if stepKey != keys.StepKey(orderID, step) {
 		return uuid.Nil, invalid("step_key", "is not the key of this step of this order")
 	}
 	return orderID, nil
@@ -71,7 +87,7 @@ func invalid(path, detail string) error {
 func render(r *participant.Record) (*stepv1.GetStepResponse, error) {
 	answer := &stepv1.GetStepResponse{
 		Reason: r.Reason, ResultType: r.ResultType, Result: r.Result, Attempts: int32(min(r.Attempts, 1<<31-1)), //nolint:gosec // bounded
-		UpdatedAt: timestamppb.New(r.UpdatedAt), Undone: r.Undone(),
+		UpdatedAt: timestamppb.New(r.UpdatedAt), Undone: r.Undone(), Reference: r.Reference, LastError: r.LastError,
 	}
 	if r.ReplyID != uuid.Nil {
 		answer.ReplyMessageId = r.ReplyID.String()

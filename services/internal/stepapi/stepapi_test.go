@@ -121,6 +121,53 @@ func request(order uuid.UUID, step string, key uuid.UUID) *stepv1.GetStepRequest
 	return &stepv1.GetStepRequest{OrderId: order.String(), StepName: step, StepKey: key.String()}
 }
 
+// A retry reaches a step that has no outcome, and an undo that was refused, and nothing else.
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	pool, conn := serveSteps(t)
+	participants := stepapi.Participants{"payment": conn}
+	for name, tt := range map[string]struct {
+		kind, state string
+		want        bool
+	}{
+		"running":        {"action", "pending", true},
+		"waiting":        {"action", "waiting", true},
+		"done":           {"action", "done", false},
+		"refused":        {"action", "refused", false},
+		"undo running":   {"undo", "pending", true},
+		"undo refused":   {"undo", "refused", true},
+		"undo confirmed": {"undo", "done", false},
+		"no record":      {"", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			order := uuid.New()
+			if tt.state != "" {
+				_, err := pool.Exec(t.Context(), `INSERT INTO step (order_id, step_name, kind, state, reason, due_at)
+					VALUES ($1, $2, $3, $4, 'why', CASE WHEN $4 IN ('pending', 'waiting') THEN now() + interval '1 hour' END)`, order, step, tt.kind, tt.state)
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 { // it may be repeated
+				if got, err := participants.Retry(t.Context(), "payment", order, step); err != nil || got != tt.want {
+					t.Errorf("retry: got %v, %v, want %v", got, err, tt.want)
+				}
+			}
+			var due int
+			if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM step WHERE order_id = $1 AND due_at <= now()`, order).Scan(&due); err != nil {
+				t.Fatal(err)
+			}
+			if (due == 1) != tt.want {
+				t.Errorf("steps that are due: got %d, want one: %v", due, tt.want)
+			}
+		})
+	}
+	if _, err := participants.Retry(t.Context(), "shipping", uuid.New(), step); !errors.Is(err, stepapi.ErrUnknownParticipant) {
+		t.Errorf("retrying at nobody: got %v, want %v", err, stepapi.ErrUnknownParticipant)
+	}
+}
+
 func TestQuestionsThatMeanNothing(t *testing.T) {
 	t.Parallel()
 	_, conn := serveSteps(t)

@@ -11,6 +11,7 @@ import (
 	"github.com/throughline/throughline/pkg/idempotency"
 	pkgpostgres "github.com/throughline/throughline/pkg/postgres"
 	"github.com/throughline/throughline/pkg/saga"
+	attentionv1 "github.com/throughline/throughline/proto/gen/throughline/attention/v1"
 	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
 	"github.com/throughline/throughline/services/internal/grpcx"
 	"github.com/throughline/throughline/services/internal/service"
@@ -57,8 +58,9 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 			orderv1.RegisterOrderServiceServer(r, api)
 			orderv1.RegisterAccessServiceServer(r, grpcapi.NewAccess(rt.Pool))
 			orderv1.RegisterClientServiceServer(r, grpcapi.NewClients(rt.Pool, rt.Logger))
+			attentionv1.RegisterAttentionServiceServer(r, grpcapi.NewAttention(rt.Pool, engine, participants, rt.Logger))
 		},
-		Operators: []string{orderv1.ClientService_ServiceDesc.ServiceName},
+		Operators: []string{orderv1.ClientService_ServiceDesc.ServiceName, attentionv1.AttentionService_ServiceDesc.ServiceName},
 		Draining:  endings.Stop,
 		Components: []service.Component{
 			service.Runs("participants", func(stop, _ context.Context) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -156,6 +157,8 @@ func attentionReason(in *saga.Instance) string {
 // Queue brings the rows of the orders whose status changes to their new one. Changes come sorted by saga id, which is the order id.
 func (Projector) Queue(b *pgx.Batch, changes []saga.Change[*orderv1.PlaceOrder]) error {
 	moved := make([]postgres.StatusChange, 0, len(changes))
+	var needs []postgres.Attention
+	var settled []uuid.UUID
 	for _, c := range changes {
 		status, before, action := StatusOf(&c.After), detailOf(&c.Before), detailOf(&c.After)
 		if status == StatusOf(&c.Before) && c.After.Reason == c.Before.Reason && bytes.Equal(before, action) {
@@ -167,6 +170,16 @@ func (Projector) Queue(b *pgx.Batch, changes []saga.Change[*orderv1.PlaceOrder])
 		}
 		moved = append(moved, postgres.StatusChange{OrderID: c.After.ID, Status: status, FailureReason: c.After.Reason, NextAction: next})
 	}
+	for _, c := range changes {
+		switch before, after := c.Before.Attention, c.After.Attention; {
+		case after == before:
+		case after == "":
+			settled = append(settled, c.After.ID)
+		default:
+			needs = append(needs, postgres.Attention{OrderID: c.After.ID, Reason: attentionReason(&c.After), Detail: after, Since: c.At})
+		}
+	}
 	postgres.QueueStatus(b, moved)
+	postgres.QueueAttention(b, needs, settled)
 	return nil
 }

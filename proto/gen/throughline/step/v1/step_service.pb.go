@@ -160,7 +160,11 @@ type GetStepResponse struct {
 	ReplyMessageId string                 `protobuf:"bytes,6,opt,name=reply_message_id,proto3" json:"reply_message_id,omitempty"`
 	UpdatedAt      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=updated_at,proto3" json:"updated_at,omitempty"`
 	// Set once the step has been undone, or may no longer start.
-	Undone        bool `protobuf:"varint,8,opt,name=undone,proto3" json:"undone,omitempty"`
+	Undone bool `protobuf:"varint,8,opt,name=undone,proto3" json:"undone,omitempty"`
+	// The outside system's id of what the step is about; empty if none is known.
+	Reference string `protobuf:"bytes,9,opt,name=reference,proto3" json:"reference,omitempty"`
+	// Why the last attempt had no outcome; empty if it had one.
+	LastError     string `protobuf:"bytes,10,opt,name=last_error,proto3" json:"last_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -251,6 +255,126 @@ func (x *GetStepResponse) GetUndone() bool {
 	return false
 }
 
+func (x *GetStepResponse) GetReference() string {
+	if x != nil {
+		return x.Reference
+	}
+	return ""
+}
+
+func (x *GetStepResponse) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
+}
+
+type RetryStepRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	OrderId  string                 `protobuf:"bytes,1,opt,name=order_id,proto3" json:"order_id,omitempty"`
+	StepName string                 `protobuf:"bytes,2,opt,name=step_name,proto3" json:"step_name,omitempty"`
+	// Derived from the two above; the participant checks it.
+	StepKey       string `protobuf:"bytes,3,opt,name=step_key,proto3" json:"step_key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryStepRequest) Reset() {
+	*x = RetryStepRequest{}
+	mi := &file_throughline_step_v1_step_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryStepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryStepRequest) ProtoMessage() {}
+
+func (x *RetryStepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_throughline_step_v1_step_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryStepRequest.ProtoReflect.Descriptor instead.
+func (*RetryStepRequest) Descriptor() ([]byte, []int) {
+	return file_throughline_step_v1_step_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *RetryStepRequest) GetOrderId() string {
+	if x != nil {
+		return x.OrderId
+	}
+	return ""
+}
+
+func (x *RetryStepRequest) GetStepName() string {
+	if x != nil {
+		return x.StepName
+	}
+	return ""
+}
+
+func (x *RetryStepRequest) GetStepKey() string {
+	if x != nil {
+		return x.StepKey
+	}
+	return ""
+}
+
+type RetryStepResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether there is anything to attempt.
+	Retried       bool `protobuf:"varint,1,opt,name=retried,proto3" json:"retried,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryStepResponse) Reset() {
+	*x = RetryStepResponse{}
+	mi := &file_throughline_step_v1_step_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryStepResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryStepResponse) ProtoMessage() {}
+
+func (x *RetryStepResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_throughline_step_v1_step_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryStepResponse.ProtoReflect.Descriptor instead.
+func (*RetryStepResponse) Descriptor() ([]byte, []int) {
+	return file_throughline_step_v1_step_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RetryStepResponse) GetRetried() bool {
+	if x != nil {
+		return x.Retried
+	}
+	return false
+}
+
 var File_throughline_step_v1_step_service_proto protoreflect.FileDescriptor
 
 const file_throughline_step_v1_step_service_proto_rawDesc = "" +
@@ -259,7 +383,7 @@ const file_throughline_step_v1_step_service_proto_rawDesc = "" +
 	"\x0eGetStepRequest\x12\x1a\n" +
 	"\border_id\x18\x01 \x01(\tR\border_id\x12\x1c\n" +
 	"\tstep_name\x18\x02 \x01(\tR\tstep_name\x12\x1a\n" +
-	"\bstep_key\x18\x03 \x01(\tR\bstep_key\"\xb5\x02\n" +
+	"\bstep_key\x18\x03 \x01(\tR\bstep_key\"\xf3\x02\n" +
 	"\x0fGetStepResponse\x124\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1e.throughline.step.v1.StepStateR\x05state\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12 \n" +
@@ -270,16 +394,28 @@ const file_throughline_step_v1_step_service_proto_rawDesc = "" +
 	"\n" +
 	"updated_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"updated_at\x12\x16\n" +
-	"\x06undone\x18\b \x01(\bR\x06undone*\x9e\x01\n" +
+	"\x06undone\x18\b \x01(\bR\x06undone\x12\x1c\n" +
+	"\treference\x18\t \x01(\tR\treference\x12\x1e\n" +
+	"\n" +
+	"last_error\x18\n" +
+	" \x01(\tR\n" +
+	"last_error\"h\n" +
+	"\x10RetryStepRequest\x12\x1a\n" +
+	"\border_id\x18\x01 \x01(\tR\border_id\x12\x1c\n" +
+	"\tstep_name\x18\x02 \x01(\tR\tstep_name\x12\x1a\n" +
+	"\bstep_key\x18\x03 \x01(\tR\bstep_key\"-\n" +
+	"\x11RetryStepResponse\x12\x18\n" +
+	"\aretried\x18\x01 \x01(\bR\aretried*\x9e\x01\n" +
 	"\tStepState\x12\x1a\n" +
 	"\x16STEP_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14STEP_STATE_NOT_FOUND\x10\x01\x12\x16\n" +
 	"\x12STEP_STATE_RUNNING\x10\x02\x12\x16\n" +
 	"\x12STEP_STATE_WAITING\x10\x03\x12\x13\n" +
 	"\x0fSTEP_STATE_DONE\x10\x04\x12\x16\n" +
-	"\x12STEP_STATE_REFUSED\x10\x052c\n" +
+	"\x12STEP_STATE_REFUSED\x10\x052\xbf\x01\n" +
 	"\vStepService\x12T\n" +
-	"\aGetStep\x12#.throughline.step.v1.GetStepRequest\x1a$.throughline.step.v1.GetStepResponseB\xe2\x01\n" +
+	"\aGetStep\x12#.throughline.step.v1.GetStepRequest\x1a$.throughline.step.v1.GetStepResponse\x12Z\n" +
+	"\tRetryStep\x12%.throughline.step.v1.RetryStepRequest\x1a&.throughline.step.v1.RetryStepResponseB\xe2\x01\n" +
 	"\x17com.throughline.step.v1B\x10StepServiceProtoP\x01ZGgithub.com/throughline/throughline/proto/gen/throughline/step/v1;stepv1\xa2\x02\x03TSX\xaa\x02\x13Throughline.Step.V1\xca\x02\x13Throughline\\Step\\V1\xe2\x02\x1fThroughline\\Step\\V1\\GPBMetadata\xea\x02\x15Throughline::Step::V1b\x06proto3"
 
 var (
@@ -295,20 +431,24 @@ func file_throughline_step_v1_step_service_proto_rawDescGZIP() []byte {
 }
 
 var file_throughline_step_v1_step_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_throughline_step_v1_step_service_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_throughline_step_v1_step_service_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_throughline_step_v1_step_service_proto_goTypes = []any{
 	(StepState)(0),                // 0: throughline.step.v1.StepState
 	(*GetStepRequest)(nil),        // 1: throughline.step.v1.GetStepRequest
 	(*GetStepResponse)(nil),       // 2: throughline.step.v1.GetStepResponse
-	(*timestamppb.Timestamp)(nil), // 3: google.protobuf.Timestamp
+	(*RetryStepRequest)(nil),      // 3: throughline.step.v1.RetryStepRequest
+	(*RetryStepResponse)(nil),     // 4: throughline.step.v1.RetryStepResponse
+	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
 }
 var file_throughline_step_v1_step_service_proto_depIdxs = []int32{
 	0, // 0: throughline.step.v1.GetStepResponse.state:type_name -> throughline.step.v1.StepState
-	3, // 1: throughline.step.v1.GetStepResponse.updated_at:type_name -> google.protobuf.Timestamp
+	5, // 1: throughline.step.v1.GetStepResponse.updated_at:type_name -> google.protobuf.Timestamp
 	1, // 2: throughline.step.v1.StepService.GetStep:input_type -> throughline.step.v1.GetStepRequest
-	2, // 3: throughline.step.v1.StepService.GetStep:output_type -> throughline.step.v1.GetStepResponse
-	3, // [3:4] is the sub-list for method output_type
-	2, // [2:3] is the sub-list for method input_type
+	3, // 3: throughline.step.v1.StepService.RetryStep:input_type -> throughline.step.v1.RetryStepRequest
+	2, // 4: throughline.step.v1.StepService.GetStep:output_type -> throughline.step.v1.GetStepResponse
+	4, // 5: throughline.step.v1.StepService.RetryStep:output_type -> throughline.step.v1.RetryStepResponse
+	4, // [4:6] is the sub-list for method output_type
+	2, // [2:4] is the sub-list for method input_type
 	2, // [2:2] is the sub-list for extension type_name
 	2, // [2:2] is the sub-list for extension extendee
 	0, // [0:2] is the sub-list for field type_name
@@ -325,7 +465,7 @@ func file_throughline_step_v1_step_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_throughline_step_v1_step_service_proto_rawDesc), len(file_throughline_step_v1_step_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   2,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

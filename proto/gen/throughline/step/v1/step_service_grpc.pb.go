@@ -19,7 +19,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	StepService_GetStep_FullMethodName = "/throughline.step.v1.StepService/GetStep"
+	StepService_GetStep_FullMethodName   = "/throughline.step.v1.StepService/GetStep"
+	StepService_RetryStep_FullMethodName = "/throughline.step.v1.StepService/RetryStep"
 )
 
 // StepServiceClient is the client API for StepService service.
@@ -31,6 +32,9 @@ const (
 type StepServiceClient interface {
 	// GetStep answers from the participant's own record. It has no effect.
 	GetStep(ctx context.Context, in *GetStepRequest, opts ...grpc.CallOption) (*GetStepResponse, error)
+	// RetryStep lets a step be attempted now that has no outcome, and an undo once more that was refused. It is for a person's decision,
+	// which the orchestrator passes on. Steps that have their outcome are left as they are. It may be repeated.
+	RetryStep(ctx context.Context, in *RetryStepRequest, opts ...grpc.CallOption) (*RetryStepResponse, error)
 }
 
 type stepServiceClient struct {
@@ -51,6 +55,16 @@ func (c *stepServiceClient) GetStep(ctx context.Context, in *GetStepRequest, opt
 	return out, nil
 }
 
+func (c *stepServiceClient) RetryStep(ctx context.Context, in *RetryStepRequest, opts ...grpc.CallOption) (*RetryStepResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RetryStepResponse)
+	err := c.cc.Invoke(ctx, StepService_RetryStep_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // StepServiceServer is the server API for StepService service.
 // All implementations must embed UnimplementedStepServiceServer
 // for forward compatibility.
@@ -60,6 +74,9 @@ func (c *stepServiceClient) GetStep(ctx context.Context, in *GetStepRequest, opt
 type StepServiceServer interface {
 	// GetStep answers from the participant's own record. It has no effect.
 	GetStep(context.Context, *GetStepRequest) (*GetStepResponse, error)
+	// RetryStep lets a step be attempted now that has no outcome, and an undo once more that was refused. It is for a person's decision,
+	// which the orchestrator passes on. Steps that have their outcome are left as they are. It may be repeated.
+	RetryStep(context.Context, *RetryStepRequest) (*RetryStepResponse, error)
 	mustEmbedUnimplementedStepServiceServer()
 }
 
@@ -72,6 +89,9 @@ type UnimplementedStepServiceServer struct{}
 
 func (UnimplementedStepServiceServer) GetStep(context.Context, *GetStepRequest) (*GetStepResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStep not implemented")
+}
+func (UnimplementedStepServiceServer) RetryStep(context.Context, *RetryStepRequest) (*RetryStepResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RetryStep not implemented")
 }
 func (UnimplementedStepServiceServer) mustEmbedUnimplementedStepServiceServer() {}
 func (UnimplementedStepServiceServer) testEmbeddedByValue()                     {}
@@ -112,6 +132,24 @@ func _StepService_GetStep_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StepService_RetryStep_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RetryStepRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StepServiceServer).RetryStep(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StepService_RetryStep_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StepServiceServer).RetryStep(ctx, req.(*RetryStepRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // StepService_ServiceDesc is the grpc.ServiceDesc for StepService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -122,6 +160,10 @@ var StepService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetStep",
 			Handler:    _StepService_GetStep_Handler,
+		},
+		{
+			MethodName: "RetryStep",
+			Handler:    _StepService_RetryStep_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

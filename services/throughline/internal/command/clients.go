@@ -121,7 +121,7 @@ func explainCall(addr string, err error) error {
 	for _, v := range grpcx.Violations(err) {
 		return fmt.Errorf("%s %s", v.Path, v.Detail)
 	}
-	return fmt.Errorf("calling the order service at %s: %w", addr, err)
+	return fmt.Errorf("calling the service at %s: %w", addr, err)
 }
 
 func (c *clientsRun) add(ctx context.Context, out io.Writer, s orderv1.ClientServiceClient, client string, overlap *time.Duration) error {

@@ -1,0 +1,121 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/throughline/throughline/services/internal/grpcx"
+	"github.com/throughline/throughline/services/throughline/internal/stack"
+)
+
+// operator calls services with the operator credential.
+type operator struct {
+	environ map[string]string
+	data    string
+	addrs   map[string]*string // by service
+	json    bool
+}
+
+// withDatabase lists the services that have a database, and so an outbox and an inbox.
+func withDatabase() []string { return []string{stack.Order, stack.Payment, stack.Shipping} }
+
+// flags adds what every command of an operator understands.
+func (o *operator) flags(cmd *cobra.Command) {
+	f := cmd.PersistentFlags()
+	f.StringVar(&o.data, "data", stack.Defaults().Data, "data folder of the system on this machine")
+	f.BoolVar(&o.json, "json", false, "print JSON, one object a line")
+	p := stack.Defaults().Ports
+	o.addrs = make(map[string]*string)
+	for service, port := range map[string]int{stack.Order: p.OrderGRPC, stack.Payment: p.PaymentGRPC, stack.Shipping: p.ShippingGRPC} {
+		o.addrs[service] = f.String(service, "", fmt.Sprintf("the %s service's gRPC address (default %s, or 127.0.0.1:%d)", service, addrVariable(service), port))
+	}
+}
+
+func addrVariable(service string) string {
+	return map[string]string{
+		stack.Order: "THROUGHLINE_ORDER_ADDR", stack.Payment: "THROUGHLINE_PAYMENT_ADDR", stack.Shipping: "THROUGHLINE_SHIPPING_ADDR",
+	}[service]
+}
+
+func (o *operator) addr(service string) string {
+	p := stack.Defaults().Ports
+	addr := *o.addrs[service]
+	if addr == "" {
+		addr = o.environ[addrVariable(service)]
+	}
+	if addr == "" {
+		port := map[string]int{stack.Order: p.OrderGRPC, stack.Payment: p.PaymentGRPC, stack.Shipping: p.ShippingGRPC}[service]
+		addr = fmt.Sprintf("127.0.0.1:%d", port)
+	}
+	return addr
+}
+
+// each calls the named services one after another, or all of them. What goes wrong at one does not spare the others.
+func (o *operator) each(ctx context.Context, services []string, call func(ctx context.Context, service string, conn *grpc.ClientConn) error) error {
+	credential := o.environ["THROUGHLINE_OPERATOR_CREDENTIAL"]
+	if credential == "" {
+		var err error
+		if credential, err = stack.OperatorCredential(o.data); err != nil {
+			return err
+		}
+	}
+	if credential == "" {
+		return errors.New("there is no operator credential: set THROUGHLINE_OPERATOR_CREDENTIAL, or --data to the folder of a running system")
+	}
+	if len(services) == 0 {
+		services = withDatabase()
+	}
+	var errs []error
+	for _, service := range services {
+		if o.addrs[service] == nil {
+			errs = append(errs, fmt.Errorf("there is no service %q; there are %v", service, withDatabase()))
+			continue
+		}
+		addr := o.addr(service)
+		conn, err := grpcx.Dial(grpcx.ClientConfig{Addr: addr, Credential: credential})
+		if err != nil {
+			return err
+		}
+		if err := call(grpcx.Outgoing(ctx, grpcx.Entries{}), service, conn); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", service, explainCall(addr, err)))
+		}
+		_ = conn.Close() // nothing is open on it any more
+	}
+	return errors.Join(errs...)
+}
+
+// print prints a message as JSON, with the service that said it.
+func (o *operator) print(w io.Writer, service string, m proto.Message) error {
+	raw, err := protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("rendering the answer: %w", err)
+	}
+	line, err := json.Marshal(map[string]any{"service": service, "answer": json.RawMessage(raw)})
+	if err != nil {
+		return fmt.Errorf("rendering the answer: %w", err)
+	}
+	_, err = fmt.Fprintf(w, "%s\n", line)
+	return err
+}
+
+// whoAmI is who an action is noted for, unless it is said.
+func whoAmI() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name
+}

@@ -13,7 +13,7 @@ import (
 const countedRows = 100_000
 
 const selectBacklog = `
-SELECT (SELECT count(*) FROM (SELECT FROM outbox LIMIT $1) AS some),
+SELECT (SELECT count(*) FROM (SELECT FROM outbox LIMIT $1) AS bounded),
        (SELECT count(*) FROM outbox WHERE refusals > 0 AND set_aside_at IS NOT NULL),
        coalesce((SELECT extract(epoch FROM now() - created_at) FROM outbox WHERE set_aside_at IS NULL ORDER BY message_id LIMIT 1), 0)::float8`
 

@@ -37,6 +37,7 @@ func Main[C any](ctx context.Context, args, environ []string, run func(context.C
 	if check {
 		return Healthcheck(ctx, httpAddr(cfg))
 	}
+	lifecycle.SpareCollector()
 	stop, work, release := lifecycle.Signals(ctx)
 	defer release()
 	return run(stop, cfg, Options{Work: work})

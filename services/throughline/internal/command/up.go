@@ -78,6 +78,7 @@ THROUGHLINE_PROVIDER_WEBHOOK_SECRET and THROUGHLINE_CARRIER_WEBHOOK_SECRET say h
 }
 
 func up(ctx context.Context, o stack.Options, out io.Writer) error {
+	lifecycle.SpareCollector()
 	stop, work, release := lifecycle.Signals(ctx)
 	defer release()
 	logFile, err := openLog(o.Data)

@@ -71,10 +71,15 @@ func (f figures) addSaturated(suffix string, samples []load.Sample, u cluster.Us
 	add("wal_kb_per_order", float64(u.WAL)/1000)
 	add("postgres_cpu_ms_per_order", float64(u.CPU.Microseconds())/1000)
 	add("bench_cpu_ms_per_order", float64((after.own-before.own).Microseconds())/1000)
+	all := u.CPU + after.own - before.own
 	for role, p := range after.hosts {
+		all += time.Duration((p.CPUSeconds - before.hosts[role].CPUSeconds) * float64(time.Second))
 		add(role+"_cpu_ms_per_order", 1000*(p.CPUSeconds-before.hosts[role].CPUSeconds))
 		f[role+"_rss_mib"+suffix] = float64(p.RSS) / (1 << 20)
 		f[role+"_peak_rss_mib"+suffix] = float64(p.Peak) / (1 << 20)
+	}
+	if u.CPU >= 0 {
+		add("cpu_ms_per_order", float64(all.Microseconds())/1000)
 	}
 	placed, completed := load.Times(samples)
 	f["saturated_placed_p50_ms"+suffix], f["saturated_p50_ms"+suffix], f["saturated_p99_ms"+suffix] = placed.P50, completed.P50, completed.P99

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime/pprof"
 
+	"github.com/throughline/throughline/pkg/lifecycle"
 	"github.com/throughline/throughline/pkg/messaging/natsserver"
 	carriersim "github.com/throughline/throughline/services/simulator/carrier"
 	paymentsim "github.com/throughline/throughline/services/simulator/payment"
@@ -28,6 +29,7 @@ func Serve(ctx context.Context, in io.Reader, out, log io.Writer) (err error) {
 	if err := json.Unmarshal(line, &o); err != nil {
 		return fmt.Errorf("reading what to be: %w", err)
 	}
+	lifecycle.SpareCollector() // as the product's own programs do
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {

@@ -49,7 +49,8 @@ build: ## build all programs into .bin
 .PHONY: test
 test: $(WITH_POSTGRES) ## run all tests of all modules on a real Postgres and a real JetStream
 	@echo "==> building and running all tests (minutes the first time)"
-	@$(WITH_POSTGRES) -- go test $(TESTFLAGS) $(PACKAGES)
+	@MODEL_REPORT=$(CURDIR)/.bin/model.txt $(WITH_POSTGRES) -- go test $(TESTFLAGS) $(PACKAGES)
+	@cat .bin/model.txt 2>/dev/null || true
 
 .PHONY: test-race
 test-race: $(WITH_POSTGRES) c-compiler ## run the tests of pkg and services under the race detector
@@ -59,7 +60,7 @@ test-race: $(WITH_POSTGRES) c-compiler ## run the tests of pkg and services unde
 SOAK := go test -count=1 -timeout=0 -run '^TestModel$$' -v ./pkg/internal/sagasim
 .PHONY: soak
 soak: ## run sagas through SCHEDULES (a million) schedules of what can go wrong, and print what did
-	@echo "==> running $${SCHEDULES:-1000000} schedules (an hour or so for a million)"
+	@echo "==> running $${SCHEDULES:-1000000} schedules (half an hour or so for a million on two processors)"
 	@SCHEDULES=$${SCHEDULES:-1000000} $(SOAK) | grep -vE '^(=== |--- PASS|PASS$$|ok )'
 
 .PHONY: fuzz

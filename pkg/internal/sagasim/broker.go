@@ -62,10 +62,10 @@ func (b *broker) store(m *messaging.Message) {
 		return
 	}
 	name := orderName
-	lost, repeated, delayed := replyLost, replyRepeated, replyDelayed
+	lost, gone, repeated, delayed := replyLost, replyGone, replyRepeated, replyDelayed
 	if m.Kind == messaging.Command {
 		name = strings.Split(m.Subject, ".")[1]
-		lost, repeated, delayed = commandLost, commandRepeated, commandDelayed
+		lost, gone, repeated, delayed = commandLost, commandGone, commandRepeated, commandDelayed
 	}
 	q := b.queue(name)
 	q.add(m, w.now, w.now)
@@ -78,6 +78,15 @@ func (b *broker) store(m *messaging.Message) {
 		q.messages[len(q.messages)-1].visible = w.now.Add(w.seconds(60))
 	}
 	if w.fault(w.rates.lose, m.StepName) {
+		if w.pick(3) == 1 {
+			// Somebody has purged a stream, or a dead letter is never looked at: the sagas must do without.
+			w.hit(gone, m.StepName)
+			q.messages = slices.DeleteFunc(q.messages, func(other *stored) bool { return other.ID == m.ID })
+			for _, s := range w.services {
+				s.relay.rows = slices.DeleteFunc(s.relay.rows, func(x *row) bool { return x.ID == m.ID })
+			}
+			return
+		}
 		copies := slices.Clone(q.messages[len(q.messages)-1:])
 		w.after(time.Duration(w.pick(int(flushHorizon.Milliseconds())))*time.Millisecond, "the broker restarts", func() {
 			for _, c := range copies {

@@ -24,10 +24,37 @@ func (w *world) committed(r *saga.Record) {
 	o := w.orderOf(r.ID)
 	o.begun = true
 	before := o.last.Status
+	w.inTime(o, r)
 	o.last = r.Instance
 	o.last.Steps = append([]saga.StepState(nil), r.Steps...)
 	if r.Status != before {
 		w.truth(o)
+	}
+}
+
+// inTime checks that a step whose budget is used up is not left alone when its participant was asked: the saga has turned back, or
+// a person is told.
+func (w *world) inTime(o *order, r *saga.Record) {
+	for i, s := range r.Steps {
+		if i >= len(o.last.Steps) {
+			return
+		}
+		before := o.last.Steps[i]
+		if before.Phase != saga.Sent && before.Phase != saga.Undoing || w.now.Sub(before.Since) < saga.DefaultBudget {
+			continue
+		}
+		asked := s.Phase == before.Phase && s.Asked > before.Asked
+		undoing := before.Phase == saga.Undoing
+		name := s.Name
+		if undoing {
+			name = undoOf(s.Name)
+		}
+		switch compensatable := s.Name == authorize || s.Name == create; {
+		case asked && (undoing || !compensatable) && s.Attention == "", asked && !undoing && compensatable:
+			w.failf("G3: %s has been %s since %s, and nobody is told", name, s.Phase, w.now.Sub(s.Since))
+		case asked, s.Phase == saga.Undoing && !undoing && r.Reason == saga.ReasonTimedOut:
+			w.hit(usedUp, name)
+		}
 	}
 }
 

@@ -33,10 +33,12 @@ type fault string
 
 const (
 	commandLost      fault = "command lost by the broker"
+	commandGone      fault = "command gone for good"
 	commandRepeated  fault = "command repeated"
 	commandDelayed   fault = "command delayed"
 	commandOvertaken fault = "command overtaken"
 	replyLost        fault = "reply lost by the broker"
+	replyGone        fault = "reply gone for good"
 	replyRepeated    fault = "reply repeated"
 	replyDelayed     fault = "reply delayed"
 	replyOvertaken   fault = "reply overtaken"
@@ -50,6 +52,7 @@ const (
 	asked            fault = "deadline passed, asked"
 	askedInVain      fault = "asked in vain"
 	sentAgain        fault = "command sent again"
+	usedUp           fault = "budget used up"
 	raced            fault = "race lost, read again"
 	cancelled        fault = "cancel while under way"
 )
@@ -57,13 +60,14 @@ const (
 // faults are the rows of the table, in its order.
 func faults() []fault {
 	rows := []fault{
-		commandLost, commandRepeated, commandDelayed, commandOvertaken, replyLost, replyRepeated, replyDelayed, replyOvertaken, ackLost,
+		commandLost, commandGone, commandRepeated, commandDelayed, commandOvertaken, replyLost, replyGone, replyRepeated, replyDelayed,
+		replyOvertaken, ackLost,
 		requestLost, answerLost, requestLate,
 	}
 	for _, e := range []edge{edgeIntake, edgeCall, edgeRecord, edgeAdvance, edgePublish, edgeAck} {
 		rows = append(rows, crashBefore(e), crashAfter(e))
 	}
-	return append(rows, ownerFrozen, takenOver, fencedOut, asked, askedInVain, sentAgain, raced, cancelled)
+	return append(rows, ownerFrozen, takenOver, fencedOut, asked, askedInVain, sentAgain, usedUp, raced, cancelled)
 }
 
 // The steps, which are the columns of the table.

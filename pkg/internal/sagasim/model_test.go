@@ -95,7 +95,14 @@ func TestModel(t *testing.T) {
 		ends = append(ends, fmt.Sprintf("%d %s", k, s))
 	}
 	slices.Sort(ends)
-	t.Logf("\n%s\nends of sagas: %s; moves: %d\n%d schedules", total.table, strings.Join(ends, ", "), total.moves, total.ran)
+	report := fmt.Sprintf("%s\nends of sagas: %s; moves: %d\n%d schedules", total.table, strings.Join(ends, ", "), total.moves, total.ran)
+	t.Logf("\n%s", report)
+	// go test shows nothing of what passes, so whoever wants to see it names a file.
+	if file := os.Getenv("MODEL_REPORT"); file != "" {
+		if err := os.WriteFile(file, []byte("what the model test of sagas went through:\n"+report+"\n"), 0o600); err != nil {
+			t.Errorf("writing the report: %v", err)
+		}
+	}
 	if missing := total.table.Missing(); len(missing) > 0 && n >= defaultSchedules {
 		t.Errorf("what never happened in %d schedules: %s", n, strings.Join(missing, ", "))
 	}

@@ -229,6 +229,13 @@ func outside[T any](ctx context.Context, what string, read bool, effect func() (
 		if err = ctx.Err(); err != nil {
 			return // nothing was sent
 		}
+		if w.down.After(w.now) {
+			if w.pick(2) == 1 {
+				_, _ = effect()
+			}
+			err = errNoAnswer
+			return
+		}
 		if !w.fault(w.rates.request, a.steps...) {
 			answer, err = effect()
 			w.logf("%s: %s: %v %v", a.inst.name, what, answer, err)
@@ -243,7 +250,7 @@ func outside[T any](ctx context.Context, what string, read bool, effect func() (
 			}
 		}
 		a.at.ready = giveUp
-		kind := w.pick(4)
+		kind := w.pick(5)
 		if read {
 			kind = 0
 		}
@@ -258,7 +265,7 @@ func outside[T any](ctx context.Context, what string, read bool, effect func() (
 			w.hit(answerLost, a.steps...)
 			_, _ = effect()
 			err = errNoAnswer
-		case 3:
+		default:
 			w.hit(requestLate, a.steps...)
 			err = errNoAnswer
 			// It arrives before the settling time has passed, or never.

@@ -20,8 +20,8 @@ import (
 
 const (
 	// onPostgres is how many schedules a run of the tests makes on Postgres, where one takes about a hundred times as long as in
-	// memory; with SCHEDULES it is one in a hundred of those.
-	onPostgres = 100
+	// memory; with SCHEDULES it is one in two hundred of those.
+	onPostgres = 50
 	// sabotaged is how many schedules must find what is wrong with a database.
 	sabotaged = 200
 )
@@ -124,7 +124,7 @@ func TestModelOnPostgres(t *testing.T) {
 	t.Parallel()
 	n := onPostgres
 	if all, err := strconv.Atoi(os.Getenv("SCHEDULES")); err == nil {
-		n = max(all/100, 1)
+		n = max(all/200, 1)
 	}
 	c := newCluster(t)
 	moves := 0

@@ -27,21 +27,44 @@ func InMemory() Databases {
 	clock := func() time.Time { return now }
 	set := func(at time.Time) { now = at }
 	sagas := sagatest.NewMemory(clock)
+	order := &dues{read: func() (time.Time, bool) {
+		timers := sagas.Timers()
+		if len(timers) == 0 {
+			return time.Time{}, false
+		}
+		return timers[0].Due, true
+	}}
 	steps := func() participantDatabase {
 		m := participanttest.NewMemory(clock)
-		return participantDatabase{Store: m, at: set, open: func() []participant.Record { return openOf(m.Steps()) },
-			due: func() (time.Time, bool) { return earliest(m.Steps()) }}
+		d := &dues{read: func() (time.Time, bool) { return earliest(m.Steps()) }}
+		return participantDatabase{
+			Store: m, at: func(at time.Time) { set(at); d.known = false }, due: d.next,
+			open: func() []participant.Record { return openOf(m.Steps()) },
+		}
 	}
 	return Databases{
-		order: sagaDatabase{Store: sagas, at: set, due: func(time.Time) (time.Time, bool) {
-			timers := sagas.Timers()
-			if len(timers) == 0 {
-				return time.Time{}, false
-			}
-			return timers[0].Due, true
-		}},
+		order: sagaDatabase{
+			Store: sagas, at: func(at time.Time) { set(at); order.known = false },
+			due: func(time.Time) (time.Time, bool) { return order.next() },
+		},
 		payment: steps(), shipping: steps(), began: epoch,
 	}
+}
+
+// dues remembers when something is due, until something is done to the store.
+type dues struct {
+	read  func() (time.Time, bool)
+	at    time.Time
+	ok    bool
+	known bool
+}
+
+func (d *dues) next() (time.Time, bool) {
+	if !d.known {
+		d.at, d.ok = d.read()
+		d.known = true
+	}
+	return d.at, d.ok
 }
 
 // openOf gives the steps that are not finished and not undone.
@@ -120,6 +143,9 @@ func (w *world) plan(seed uint64) {
 		crash: pick(0, 10, 30, 100), lose: pick(0, 10, 50, 200), repeat: pick(0, 20, 100, 300), delay: pick(0, 20, 100, 300),
 		ackLost: pick(0, 20, 100), request: pick(0, 30, 100, 300), freeze: pick(0, 5, 20, 60), jump: pick(0, 0, 1, 4), silent: pick(0, 50, 300),
 		linger: pick(0, 20, 200), disorder: pick(0, 50, 300, 700),
+	}
+	if w.pick(10) == 1 {
+		w.after(w.seconds(pick(1, 3, 20)), "nothing outside answers any more", func() { w.down = w.now.Add(time.Duration(1+w.pick(600)) * time.Second) })
 	}
 	for n := range 1 + pick(0, 0, 0, 1) {
 		o := &order{amount: 2500 + int64(n)}

@@ -184,6 +184,11 @@ func (s *service) apply(ctx context.Context, i *instance, batch []*stored) bool 
 		case ctx.Err() != nil:
 			return false
 		case err == nil:
+			for _, m := range batch {
+				if s.dealt[m.ID] == 0 {
+					s.world.failf("%s is about to acknowledge a message about %s that no transaction has dealt with", s.name, m.StepName)
+				}
+			}
 			return true
 		case inbox.Blame(err) != inbox.Race:
 			s.world.failf("%s cannot deal with a message: %w", s.name, err)

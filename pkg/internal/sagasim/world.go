@@ -39,17 +39,19 @@ type world struct {
 	loud   bool
 	failed error
 
-	broker    *broker
-	services  []*service // order, payment, shipping
-	order     *orderService
-	payment   *participantService
-	shipping  *participantService
-	provider  *provider
-	carrier   *carrier
-	orders    []*order
-	events    []*event
-	requests  []*request
-	mutation  Mutation
+	broker   *broker
+	services []*service // order, payment, shipping
+	order    *orderService
+	payment  *participantService
+	shipping *participantService
+	provider *provider
+	carrier  *carrier
+	orders   []*order
+	events   []*event
+	requests []*request
+	mutation Mutation
+	// down tells until when nothing outside answers.
+	down      time.Time
 	databases Databases
 }
 

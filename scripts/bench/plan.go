@@ -21,7 +21,7 @@ var full = plan{rounds: 3, stored: 20_000, warm: 3 * time.Second, saturated: 10 
 
 // quickPlan ends within a minute, with 15 s for the cluster and the recording.
 var quickPlan = plan{
-	quick: true, rounds: 1, stored: 5_000, warm: 700 * time.Millisecond, saturated: 2500 * time.Millisecond, idle: 1500 * time.Millisecond, half: 1500 * time.Millisecond,
+	quick: true, rounds: 1, stored: 5_000, warm: 700 * time.Millisecond, saturated: 2 * time.Second, idle: 1500 * time.Millisecond, half: 1500 * time.Millisecond,
 }
 
 // The numbers of orders in flight that systems are measured at.

@@ -71,7 +71,9 @@ func newDesk(t *testing.T) *desk {
 	go func() { served <- server.Serve(ln) }()
 	t.Cleanup(func() {
 		server.Stop()
-		<-served
+		if err := <-served; err != nil {
+			t.Errorf("serving the steps: %v", err)
+		}
 	})
 	// Nobody listens for shipping.
 	d.addr = d.run(d.url, order.Config{PaymentAddr: ln.Addr().String(), ShippingAddr: "127.0.0.1:1"})

@@ -171,9 +171,10 @@ func (Projector) Queue(b *pgx.Batch, changes []saga.Change[*orderv1.PlaceOrder])
 		moved = append(moved, postgres.StatusChange{OrderID: c.After.ID, Status: status, FailureReason: c.After.Reason, NextAction: next})
 	}
 	for _, c := range changes {
-		switch before, after := c.Before.Attention, c.After.Attention; {
-		case after == before:
-		case after == "":
+		after := c.After.Attention
+		switch after {
+		case c.Before.Attention:
+		case "":
 			settled = append(settled, c.After.ID)
 		default:
 			needs = append(needs, postgres.Attention{OrderID: c.After.ID, Reason: attentionReason(&c.After), Detail: after, Since: c.At})

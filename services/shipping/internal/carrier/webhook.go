@@ -63,8 +63,8 @@ func ReadWebhook(body []byte, header http.Header, secrets []string, now time.Tim
 		return refused("it cannot be read")
 	}
 	n := webhook.Notice{ID: id, Type: safe(event.Type)}
-	order, err := uuid.Parse(event.Data.OrderID)
-	if err != nil || !plausible(event.Data.ID) {
+	order, notOurs := uuid.Parse(event.Data.OrderID)
+	if ours := notOurs == nil && plausible(event.Data.ID); !ours {
 		return n, Report{}, nil // another user's
 	}
 	n.OrderID = order

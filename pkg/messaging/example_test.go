@@ -20,7 +20,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
+	defer os.RemoveAll(dir)
 	server, err := natsserver.Start(natsserver.Config{StoreDir: dir})
 	if err != nil {
 		fmt.Println(err)

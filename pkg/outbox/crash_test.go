@@ -41,7 +41,7 @@ func TestCrashBetweenPublishAndRemoval(t *testing.T) {
 			first.HandOff(chains)
 			awaitStream(t, conn, 1)
 			first.kill()
-			_ = <-first.done
+			<-first.done
 			if tt.copies > 1 {
 				awaitForgotten(t, conn, tt.window)
 			}

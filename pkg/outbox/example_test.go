@@ -27,7 +27,7 @@ func Example() {
 		}
 		conn := exampleBroker(ctx, tb)
 		relay := outbox.NewRelay(pool, conn, outbox.Config{})
-		go relay.Run(ctx, ctx) //nolint:errcheck // ends with the example
+		go relay.Run(ctx, ctx)
 
 		open := func(id uuid.UUID) error {
 			account := outbox.Aggregate{ID: id} // a known account is loaded with its row

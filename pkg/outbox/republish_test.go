@@ -83,7 +83,7 @@ func TestRepublishRefuses(t *testing.T) {
 	eventually(t, "it is removed", func() bool { return pending(t, pool) == 0 })
 	exec(t, pool, `UPDATE outbox_message SET created_at = created_at - interval '2 s'`)
 	r.kill()
-	_ = <-r.done
+	<-r.done
 	waiting := mustChange(t, pool, uuid.New(), uuid.Nil, event())
 	results, err := outbox.NewArchive(pool, conn, time.Second).Republish(t.Context(), outbox.Selection{From: time.Now().Add(-time.Hour)}, "someone", "a test")
 	if err != nil {

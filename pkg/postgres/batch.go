@@ -131,7 +131,7 @@ func (r *results) Query() (pgx.Rows, error) {
 }
 
 func (r *results) QueryRow() pgx.Row {
-	rows, _ := r.Query() //nolint:sqlclosecheck // the row's Scan reports it, next closes it
+	rows, _ := r.Query()
 	return resultRow{rows}
 }
 

@@ -124,7 +124,7 @@ func TestOPEN08ClientHangsUp(t *testing.T) {
 // halfBody announces a whole body and sends half of it, and gives what comes back.
 func halfBody(t *testing.T, c *system.Client, key, body string) []byte {
 	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(c.URLs[0], "http://")) //nolint:noctx // loopback
+	conn, err := net.Dial("tcp", strings.TrimPrefix(c.URLs[0], "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}

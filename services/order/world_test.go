@@ -347,7 +347,7 @@ func newProxy(t *testing.T, databaseURL string) (*proxy, string) {
 		t.Fatal(err)
 	}
 	p := &proxy{target: u.Host, conns: make(map[net.Conn]struct{})}
-	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil { //nolint:noctx // a test's own listener
+	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
 	u.Host = p.listener.Addr().String()
@@ -381,7 +381,7 @@ func (p *proxy) loseAnswerTo(text string) <-chan struct{} {
 }
 
 func (p *proxy) serve(client net.Conn) {
-	server, err := net.Dial("tcp", p.target) //nolint:noctx // ends with its peer
+	server, err := net.Dial("tcp", p.target)
 	if err == nil && p.down.Load() {
 		_ = server.Close()
 	}

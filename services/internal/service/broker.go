@@ -101,6 +101,6 @@ func serveGRPC(api *grpcx.Server, l net.Listener, stop, work context.Context, re
 	case <-stop.Done():
 	}
 	api.Drain(work.Done())
-	_ = <-served // how it ended after it was told to
+	<-served // how it ended after it was told to
 	return nil
 }

@@ -174,6 +174,6 @@ func (s *server) serveHTTP(l net.Listener, handler http.Handler, stop, work cont
 	if err := server.Shutdown(work); err != nil {
 		_ = server.Close() // whoever still reads an answer has had the time for it
 	}
-	_ = <-served // how it ended after it was told to
+	<-served // how it ended after it was told to
 	return nil
 }

@@ -51,7 +51,7 @@ func serve(t *testing.T, register func(grpc.ServiceRegistrar)) *grpc.ClientConn 
 	go func() { served <- s.Serve(lis) }()
 	t.Cleanup(func() {
 		s.Stop()
-		_ = <-served
+		<-served
 	})
 	conn, err := grpcx.Dial(grpcx.ClientConfig{Addr: lis.Addr().String(), Credential: credential})
 	if err != nil {

@@ -13,6 +13,7 @@ PACKAGES := $(MODULES:%=./%/...)
 # One test binary may start a whole system, several times over, on a slow machine.
 TESTFLAGS ?= -timeout=20m
 FUZZTIME ?= 10s
+RACE_PACKAGES ?= ./pkg/... ./services/...
 BENCH ?= .
 BENCHCOUNT ?= 5
 ARGS ?=
@@ -55,7 +56,7 @@ test: $(WITH_POSTGRES) ## run all tests of all modules on a real Postgres and a 
 .PHONY: test-race
 test-race: $(WITH_POSTGRES) c-compiler ## run the tests of pkg and services under the race detector
 	@echo "==> building and running the tests of pkg and services with the race detector"
-	@$(WITH_POSTGRES) -- go test -race $(TESTFLAGS) ./pkg/... ./services/...
+	@$(WITH_POSTGRES) -- go test -race $(TESTFLAGS) $(RACE_PACKAGES)
 
 SOAK := go test -count=1 -timeout=0 -run '^TestModel$$' -v ./pkg/internal/sagasim
 .PHONY: soak

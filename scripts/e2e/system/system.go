@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -270,14 +271,20 @@ func FreePorts(tb testing.TB, n int) map[string]int {
 	return ports
 }
 
+// Ports are handed out one after another, each only once in a process, so that systems that start side by side never meet. They
+// lie below the range from which ports for outgoing connections are taken, and below those that the program itself looks for.
+const (
+	firstPort = 10000
+	lastPort  = 19999
+)
+
+var nextPort atomic.Int64
+
 func listenInARow(n int) []net.Listener {
-	first, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // returns at once
-	if err != nil {
-		return nil
-	}
-	row := []net.Listener{first}
-	for i := 1; i < n; i++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first.Addr().(*net.TCPAddr).Port+i)) //nolint:noctx // returns at once
+	at := firstPort + int(nextPort.Add(int64(n))-int64(n))%(lastPort-firstPort-n)
+	var row []net.Listener
+	for i := range n {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", at+i)) //nolint:noctx // returns at once
 		if err != nil {
 			break
 		}

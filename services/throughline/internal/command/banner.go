@@ -13,7 +13,6 @@ func banner(s *stack.Stack, log string) string {
 	var b strings.Builder
 	line := func(format string, a ...any) { fmt.Fprintf(&b, format+"\n", a...) }
 	line("")
-	line("throughline is up")
 	line("  HTTP       %s", instances(o.Instances, "http://%s:%d", o.Host, p.GatewayHTTP))
 	line("  gRPC       %s", instances(o.Instances, "%s:%d", o.Host, p.GatewayGRPC))
 	line("  order      %s   (gRPC %s)", instances(o.Instances, "http://%s:%d", o.Host, p.OrderHTTP), instances(o.Instances, "%s:%d", o.Host, p.OrderGRPC))
@@ -32,6 +31,8 @@ func banner(s *stack.Stack, log string) string {
 	line("  data       %s", o.Data)
 	line("  log        %s", log)
 	if !o.Embedded() {
+		line("")
+		line("throughline is up; Ctrl-C stops it")
 		return b.String()
 	}
 	line("")
@@ -47,6 +48,7 @@ func banner(s *stack.Stack, log string) string {
 	line("")
 	line(`  curl -s %s/v1/orders -H 'Authorization: Bearer tl_dev_storefront'`, s.URL())
 	line("")
+	line("throughline is up; Ctrl-C stops it")
 	return b.String()
 }
 

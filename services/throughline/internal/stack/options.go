@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
@@ -152,18 +153,21 @@ func FreePorts(ctx context.Context, n int) (Ports, error) {
 	return p, nil
 }
 
+// Ports are looked for below the range from which Linux and macOS take ports for outgoing connections: those can be taken at
+// any moment.
+const (
+	firstFreePort = 20000
+	lastFreePort  = 31000
+)
+
 // take finds n free ports in a row, and holds them until all are found.
 func take(ctx context.Context, base *int, n int, held *[]net.Listener) error {
+	const tries = 200
 	var listen net.ListenConfig
-	const tries = 50
 	for range tries {
-		first, err := listen.Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
-			return fmt.Errorf("looking for free ports: %w", err)
-		}
-		row := []net.Listener{first}
-		at := first.Addr().(*net.TCPAddr).Port
-		for i := 1; i < n; i++ {
+		at := firstFreePort + rand.IntN(lastFreePort-firstFreePort)
+		var row []net.Listener
+		for i := range n {
 			l, err := listen.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(at+i)))
 			if err != nil {
 				break

@@ -42,7 +42,7 @@ func (s *Stack) supervise(stop, work context.Context, service string, instance i
 		if err != nil {
 			return fmt.Errorf("starting %s: %w", name, err)
 		}
-		if err := os.WriteFile(pidFile, []byte(strconv.Itoa(p.cmd.Process.Pid)+"\n"), 0o644); err != nil {
+		if err := replaceFile(pidFile, strconv.Itoa(p.cmd.Process.Pid)+"\n"); err != nil {
 			return errors.Join(fmt.Errorf("writing the process id of %s: %w", name, err), p.end(work))
 		}
 		watching, cancel := context.WithCancel(stop)
@@ -70,6 +70,15 @@ func (s *Stack) supervise(stop, work context.Context, service string, instance i
 		}
 		wait = min(2*wait, restartMax)
 	}
+}
+
+// replaceFile writes a file so that nobody ever reads a part of it.
+func replaceFile(path, text string) error {
+	next := path + ".new"
+	if err := os.WriteFile(next, []byte(text), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
 }
 
 // process is a child process.

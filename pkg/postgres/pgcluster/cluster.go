@@ -240,7 +240,7 @@ func (c *Cluster) release() {
 	if c.tempSocket {
 		_ = os.RemoveAll(c.socketDir)
 	}
-	_ = c.home.lock.Close() // closing is what unlocks, and reports nothing of use
+	unlock(c.home.lock)
 }
 
 // Port returns the TCP port on 127.0.0.1.

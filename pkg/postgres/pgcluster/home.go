@@ -51,7 +51,7 @@ func openHome(ctx context.Context, dir string, progress io.Writer) (h home, err 
 	}
 	defer func() {
 		if err != nil {
-			_ = lock.Close()
+			unlock(lock)
 		}
 	}()
 	h = home{dir: dir, base: dir, lock: lock}
@@ -123,7 +123,7 @@ func Remove(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("removing the Postgres cluster: %w", err)
 	}
-	defer lock.Close()
+	defer unlock(lock)
 	h := home{dir: dir, base: dir}
 	doomed := []string{h.data(), h.data() + ".new", filepath.Join(dir, "socket")}
 	if recorded, err := os.ReadFile(filepath.Join(dir, locationFile)); err == nil {
@@ -212,4 +212,11 @@ func (h home) password() (string, error) {
 		return "", fmt.Errorf("keeping the superuser's password: %w", err)
 	}
 	return password, nil
+}
+
+// unlock gives the folder free. Closing alone would not: a child process that is being started at this very moment holds the
+// open file, too, until it runs its own program.
+func unlock(lock *os.File) {
+	_ = syscall.Flock(int(lock.Fd()), syscall.LOCK_UN) // it fails only for a file that is closed
+	_ = lock.Close()
 }

@@ -273,5 +273,7 @@ func (j *Journal) Close() error {
 	j.writeMu.Lock()
 	defer j.writeMu.Unlock()
 	err := j.flushLocked()
-	return errors.Join(err, j.file.Sync(), j.file.Close())
+	err = errors.Join(err, j.file.Sync())
+	// Closing alone would not unlock it while a child process that is just being started holds the open file, too.
+	return errors.Join(err, syscall.Flock(int(j.file.Fd()), syscall.LOCK_UN), j.file.Close())
 }

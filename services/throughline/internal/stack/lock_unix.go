@@ -34,5 +34,9 @@ func lock(path string) (unlock func(), err error) {
 			return nil, fmt.Errorf("writing the lock file: %w", err)
 		}
 	}
-	return func() { _ = f.Close() }, nil // closing is what unlocks, and reports nothing of use
+	return func() {
+		// Closing alone would not unlock it while a child process that is just being started holds the open file, too.
+		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+		_ = f.Close()
+	}, nil
 }

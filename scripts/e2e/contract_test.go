@@ -212,6 +212,17 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
+// clientsRun runs "throughline clients" for a system, and gives what it printed.
+func clientsRun(ctx context.Context, t *testing.T, s *system.System, args ...string) string {
+	t.Helper()
+	args = append([]string{"clients", "--data", s.Data(), "--order", "127.0.0.1:" + strconv.Itoa(s.Ports()["order-grpc"])}, args...)
+	out, err := exec.CommandContext(ctx, system.Binary(t), args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("throughline %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
 // TestClients gives a client keys from the command line, and takes them away again.
 func TestClients(t *testing.T) {
 	t.Parallel()
@@ -219,12 +230,7 @@ func TestClients(t *testing.T) {
 	ctx := system.Context(t, patience)
 	run := func(args ...string) string {
 		t.Helper()
-		args = append([]string{"clients", "--data", s.Data(), "--order", "127.0.0.1:" + strconv.Itoa(s.Ports()["order-grpc"])}, args...)
-		out, err := exec.CommandContext(ctx, system.Binary(t), args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("throughline %s: %v\n%s", strings.Join(args, " "), err, out)
-		}
-		return strings.TrimSpace(string(out))
+		return clientsRun(ctx, t, s, args...)
 	}
 	c := s.Storefront()
 	status := func(key, method, path, body string) int {

@@ -27,7 +27,6 @@ func TestUpRealServers(t *testing.T) {
 		environ []string
 		want    string
 	}{
-		{"no clients", servers, "THROUGHLINE_API_KEYS"},
 		{"a development client", append(servers[:4:4], "THROUGHLINE_API_KEYS=storefront=tl_dev_storefront"), "development"},
 		{"a server missing", append(servers[:3:3], "THROUGHLINE_API_KEYS=storefront=a-key-of-its-own"), "SHIPPING_DATABASE_URL"},
 	} {
@@ -40,12 +39,15 @@ func TestUpRealServers(t *testing.T) {
 		}
 	}
 
-	s := system.Start(t, system.Options{Environ: append(servers, "THROUGHLINE_API_KEYS=storefront=a-key-of-its-own")})
+	s := system.Start(t, system.Options{Environ: servers})
+	if !strings.Contains(s.Output(), "throughline clients add") {
+		t.Errorf("the banner does not say how to make a client:\n%s", s.Output())
+	}
 	shop := s.Storefront()
 	if a, err := shop.Place(ctx, "k", system.Order{}); err != nil || a.Status != http.StatusUnauthorized {
 		t.Errorf("a development key on real servers: got %v, %v; want 401", a, err)
 	}
-	shop.Key = "a-key-of-its-own"
+	shop.Key = clientsRun(ctx, t, s, "add", shop.ID)
 	a, err := shop.Place(ctx, "k", system.Order{})
 	if err != nil {
 		t.Fatal(err)

@@ -32,6 +32,8 @@ func banner(s *stack.Stack, log string) string {
 	line("  log        %s", log)
 	if !o.Embedded() {
 		line("")
+		line("Give a client its API key with: throughline clients add CLIENT --data %s --order %s:%d", o.Data, o.Host, p.OrderGRPC)
+		line("")
 		line("throughline is up; Ctrl-C stops it")
 		return b.String()
 	}

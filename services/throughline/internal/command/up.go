@@ -33,7 +33,9 @@ carrier, and the services. State is kept in the data folder; the next start cont
 Each flag can be given in the environment, too: THROUGHLINE_UP_HTTP=9000 is --http 9000. With ORDER_DATABASE_URL,
 PAYMENT_DATABASE_URL, SHIPPING_DATABASE_URL and NATS_URL set, real servers are used instead of embedded ones; with
 THROUGHLINE_PROVIDER_URL and THROUGHLINE_CARRIER_URL, a real provider and carrier, whose webhooks are taken if
-THROUGHLINE_PROVIDER_WEBHOOK_SECRET and THROUGHLINE_CARRIER_WEBHOOK_SECRET say how they are signed.`,
+THROUGHLINE_PROVIDER_WEBHOOK_SECRET and THROUGHLINE_CARRIER_WEBHOOK_SECRET say how they are signed. On real servers there are no
+clients at first: "throughline clients add" gives one an API key. THROUGHLINE_KEY_LIFETIME, THROUGHLINE_CLIENT_RETRIES, THROUGHLINE_CLIENT_RATE
+and THROUGHLINE_CLIENT_BURST are passed on to the services.`,
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
@@ -69,7 +71,8 @@ THROUGHLINE_PROVIDER_WEBHOOK_SECRET and THROUGHLINE_CARRIER_WEBHOOK_SECRET say h
 			Carrier:               env["THROUGHLINE_CARRIER_URL"],
 			ProviderWebhookSecret: env["THROUGHLINE_PROVIDER_WEBHOOK_SECRET"], CarrierWebhookSecret: env["THROUGHLINE_CARRIER_WEBHOOK_SECRET"],
 		}
-		o.APIKeys = env["THROUGHLINE_API_KEYS"]
+		o.APIKeys, o.ClientRate, o.ClientBurst = env["THROUGHLINE_API_KEYS"], env["THROUGHLINE_CLIENT_RATE"], env["THROUGHLINE_CLIENT_BURST"]
+		o.KeyLifetime, o.ClientRetries = env["THROUGHLINE_KEY_LIFETIME"], env["THROUGHLINE_CLIENT_RETRIES"]
 		o.Operator = env["THROUGHLINE_OPERATOR_CREDENTIAL"]
 		o.OTLPEndpoint = env["OTEL_EXPORTER_OTLP_ENDPOINT"]
 		return up(cmd.Context(), o, cmd.OutOrStdout())

@@ -51,10 +51,12 @@ func (o *Options) environ(n needs, service string, instance int) []string {
 		if o.Embedded() {
 			env = append(env, "THROUGHLINE_EMBEDDED=true")
 		}
-		return append(env, "THROUGHLINE_ORDER_ADDR="+o.addrs(p.OrderGRPC), "THROUGHLINE_API_KEYS="+o.APIKeys)
+		return append(env, "THROUGHLINE_ORDER_ADDR="+o.addrs(p.OrderGRPC), "THROUGHLINE_API_KEYS="+o.APIKeys,
+			"THROUGHLINE_CLIENT_RATE="+o.ClientRate, "THROUGHLINE_CLIENT_BURST="+o.ClientBurst)
 	case Order:
 		listen(p.OrderGRPC, p.OrderHTTP)
-		env = append(env, "THROUGHLINE_PAYMENT_ADDR="+o.addrs(p.PaymentGRPC), "THROUGHLINE_SHIPPING_ADDR="+o.addrs(p.ShippingGRPC))
+		env = append(env, "THROUGHLINE_PAYMENT_ADDR="+o.addrs(p.PaymentGRPC), "THROUGHLINE_SHIPPING_ADDR="+o.addrs(p.ShippingGRPC),
+			"THROUGHLINE_KEY_LIFETIME="+o.KeyLifetime, "THROUGHLINE_CLIENT_RETRIES="+o.ClientRetries)
 	case Payment:
 		listen(p.PaymentGRPC, p.PaymentHTTP)
 		env = append(env, "THROUGHLINE_PROVIDER_URL="+n.provider, "THROUGHLINE_PROVIDER_KEY="+n.providerKey,

@@ -2,7 +2,6 @@ package stack
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -31,9 +30,13 @@ type Options struct {
 	Webhooks bool
 	// CustomerTime is how long a customer may take to confirm a payment; 0 leaves that to the payment service.
 	CustomerTime time.Duration
-	// APIKeys are the clients, as client=key with commas between. With embedded servers the development clients exist beside
-	// them.
+	// APIKeys are clients beside those that the order service knows, as client=key with commas between; usually empty. With embedded
+	// servers the development clients exist, too.
 	APIKeys string
+	// ClientRate and ClientBurst are how often a client may call a gateway, as the gateway's settings; empty leaves that to it.
+	ClientRate, ClientBurst string
+	// KeyLifetime and ClientRetries are how long stored answers are kept, and clients may repeat; empty leaves that to the order service.
+	KeyLifetime, ClientRetries string
 	// Operator is what operators show; empty makes one and keeps it in the data folder.
 	Operator string
 	// OTLPEndpoint is where traces go; none when empty.
@@ -106,9 +109,6 @@ func (o *Options) Validate() error {
 	if len(given) > 0 && len(missing) > 0 {
 		return fmt.Errorf("real servers: %s is set, but not %s; set all four, or none for the embedded ones",
 			strings.Join(given, ", "), strings.Join(missing, ", "))
-	}
-	if len(given) > 0 && o.APIKeys == "" {
-		return errors.New("real servers: set THROUGHLINE_API_KEYS (client=key,...); the development clients exist with the embedded servers only")
 	}
 	return nil
 }

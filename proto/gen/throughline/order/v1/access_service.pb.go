@@ -181,6 +181,96 @@ func (x *ResolveKeyResponse) GetScopes() []Scope {
 	return nil
 }
 
+type GetTermsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTermsRequest) Reset() {
+	*x = GetTermsRequest{}
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTermsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTermsRequest) ProtoMessage() {}
+
+func (x *GetTermsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTermsRequest.ProtoReflect.Descriptor instead.
+func (*GetTermsRequest) Descriptor() ([]byte, []int) {
+	return file_throughline_order_v1_access_service_proto_rawDescGZIP(), []int{2}
+}
+
+type GetTermsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How long the answer to a key is kept and given again, in seconds.
+	KeyLifetimeSeconds int64 `protobuf:"varint,1,opt,name=key_lifetime_seconds,proto3" json:"key_lifetime_seconds,omitempty"`
+	// How long a call waits for another one with the same key, in milliseconds; then it is told to come back.
+	InProgressWaitMillis int64 `protobuf:"varint,2,opt,name=in_progress_wait_millis,proto3" json:"in_progress_wait_millis,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *GetTermsResponse) Reset() {
+	*x = GetTermsResponse{}
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTermsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTermsResponse) ProtoMessage() {}
+
+func (x *GetTermsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTermsResponse.ProtoReflect.Descriptor instead.
+func (*GetTermsResponse) Descriptor() ([]byte, []int) {
+	return file_throughline_order_v1_access_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *GetTermsResponse) GetKeyLifetimeSeconds() int64 {
+	if x != nil {
+		return x.KeyLifetimeSeconds
+	}
+	return 0
+}
+
+func (x *GetTermsResponse) GetInProgressWaitMillis() int64 {
+	if x != nil {
+		return x.InProgressWaitMillis
+	}
+	return 0
+}
+
 type AddKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 64 of the characters a-z, 0-9, - and _.
@@ -197,7 +287,7 @@ type AddKeyRequest struct {
 
 func (x *AddKeyRequest) Reset() {
 	*x = AddKeyRequest{}
-	mi := &file_throughline_order_v1_access_service_proto_msgTypes[2]
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -209,7 +299,7 @@ func (x *AddKeyRequest) String() string {
 func (*AddKeyRequest) ProtoMessage() {}
 
 func (x *AddKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_order_v1_access_service_proto_msgTypes[2]
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -222,7 +312,7 @@ func (x *AddKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddKeyRequest.ProtoReflect.Descriptor instead.
 func (*AddKeyRequest) Descriptor() ([]byte, []int) {
-	return file_throughline_order_v1_access_service_proto_rawDescGZIP(), []int{2}
+	return file_throughline_order_v1_access_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AddKeyRequest) GetClientId() string {
@@ -269,7 +359,7 @@ type AddKeyResponse struct {
 
 func (x *AddKeyResponse) Reset() {
 	*x = AddKeyResponse{}
-	mi := &file_throughline_order_v1_access_service_proto_msgTypes[3]
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -281,7 +371,7 @@ func (x *AddKeyResponse) String() string {
 func (*AddKeyResponse) ProtoMessage() {}
 
 func (x *AddKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_order_v1_access_service_proto_msgTypes[3]
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -294,7 +384,7 @@ func (x *AddKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddKeyResponse.ProtoReflect.Descriptor instead.
 func (*AddKeyResponse) Descriptor() ([]byte, []int) {
-	return file_throughline_order_v1_access_service_proto_rawDescGZIP(), []int{3}
+	return file_throughline_order_v1_access_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AddKeyResponse) GetKey() *ClientKey {
@@ -315,7 +405,7 @@ type RevokeKeysRequest struct {
 
 func (x *RevokeKeysRequest) Reset() {
 	*x = RevokeKeysRequest{}
-	mi := &file_throughline_order_v1_access_service_proto_msgTypes[4]
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -327,7 +417,7 @@ func (x *RevokeKeysRequest) String() string {
 func (*RevokeKeysRequest) ProtoMessage() {}
 
 func (x *RevokeKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_order_v1_access_service_proto_msgTypes[4]
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -340,7 +430,7 @@ func (x *RevokeKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeKeysRequest.ProtoReflect.Descriptor instead.
 func (*RevokeKeysRequest) Descriptor() ([]byte, []int) {
-	return file_throughline_order_v1_access_service_proto_rawDescGZIP(), []int{4}
+	return file_throughline_order_v1_access_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RevokeKeysRequest) GetClientId() string {
@@ -367,7 +457,7 @@ type RevokeKeysResponse struct {
 
 func (x *RevokeKeysResponse) Reset() {
 	*x = RevokeKeysResponse{}
-	mi := &file_throughline_order_v1_access_service_proto_msgTypes[5]
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -379,7 +469,7 @@ func (x *RevokeKeysResponse) String() string {
 func (*RevokeKeysResponse) ProtoMessage() {}
 
 func (x *RevokeKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_order_v1_access_service_proto_msgTypes[5]
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -392,7 +482,7 @@ func (x *RevokeKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeKeysResponse.ProtoReflect.Descriptor instead.
 func (*RevokeKeysResponse) Descriptor() ([]byte, []int) {
-	return file_throughline_order_v1_access_service_proto_rawDescGZIP(), []int{5}
+	return file_throughline_order_v1_access_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RevokeKeysResponse) GetKeys() []*ClientKey {
@@ -410,7 +500,7 @@ type ListClientsRequest struct {
 
 func (x *ListClientsRequest) Reset() {
 	*x = ListClientsRequest{}
-	mi := &file_throughline_order_v1_access_service_proto_msgTypes[6]
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -422,7 +512,7 @@ func (x *ListClientsRequest) String() string {
 func (*ListClientsRequest) ProtoMessage() {}
 
 func (x *ListClientsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_order_v1_access_service_proto_msgTypes[6]
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -435,7 +525,7 @@ func (x *ListClientsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClientsRequest.ProtoReflect.Descriptor instead.
 func (*ListClientsRequest) Descriptor() ([]byte, []int) {
-	return file_throughline_order_v1_access_service_proto_rawDescGZIP(), []int{6}
+	return file_throughline_order_v1_access_service_proto_rawDescGZIP(), []int{8}
 }
 
 type ListClientsResponse struct {
@@ -447,7 +537,7 @@ type ListClientsResponse struct {
 
 func (x *ListClientsResponse) Reset() {
 	*x = ListClientsResponse{}
-	mi := &file_throughline_order_v1_access_service_proto_msgTypes[7]
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -459,7 +549,7 @@ func (x *ListClientsResponse) String() string {
 func (*ListClientsResponse) ProtoMessage() {}
 
 func (x *ListClientsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_order_v1_access_service_proto_msgTypes[7]
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -472,7 +562,7 @@ func (x *ListClientsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClientsResponse.ProtoReflect.Descriptor instead.
 func (*ListClientsResponse) Descriptor() ([]byte, []int) {
-	return file_throughline_order_v1_access_service_proto_rawDescGZIP(), []int{7}
+	return file_throughline_order_v1_access_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListClientsResponse) GetClients() []*Client {
@@ -495,7 +585,7 @@ type Client struct {
 
 func (x *Client) Reset() {
 	*x = Client{}
-	mi := &file_throughline_order_v1_access_service_proto_msgTypes[8]
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -507,7 +597,7 @@ func (x *Client) String() string {
 func (*Client) ProtoMessage() {}
 
 func (x *Client) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_order_v1_access_service_proto_msgTypes[8]
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -520,7 +610,7 @@ func (x *Client) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Client.ProtoReflect.Descriptor instead.
 func (*Client) Descriptor() ([]byte, []int) {
-	return file_throughline_order_v1_access_service_proto_rawDescGZIP(), []int{8}
+	return file_throughline_order_v1_access_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Client) GetClientId() string {
@@ -558,7 +648,7 @@ type ClientKey struct {
 
 func (x *ClientKey) Reset() {
 	*x = ClientKey{}
-	mi := &file_throughline_order_v1_access_service_proto_msgTypes[9]
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -570,7 +660,7 @@ func (x *ClientKey) String() string {
 func (*ClientKey) ProtoMessage() {}
 
 func (x *ClientKey) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_order_v1_access_service_proto_msgTypes[9]
+	mi := &file_throughline_order_v1_access_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -583,7 +673,7 @@ func (x *ClientKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientKey.ProtoReflect.Descriptor instead.
 func (*ClientKey) Descriptor() ([]byte, []int) {
-	return file_throughline_order_v1_access_service_proto_rawDescGZIP(), []int{9}
+	return file_throughline_order_v1_access_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ClientKey) GetPrefix() string {
@@ -624,7 +714,11 @@ const file_throughline_order_v1_access_service_proto_rawDesc = "" +
 	"\x06sha256\x18\x02 \x01(\fR\x06sha256\"g\n" +
 	"\x12ResolveKeyResponse\x12\x1c\n" +
 	"\tclient_id\x18\x01 \x01(\tR\tclient_id\x123\n" +
-	"\x06scopes\x18\x02 \x03(\x0e2\x1b.throughline.order.v1.ScopeR\x06scopes\"\xf9\x01\n" +
+	"\x06scopes\x18\x02 \x03(\x0e2\x1b.throughline.order.v1.ScopeR\x06scopes\"\x11\n" +
+	"\x0fGetTermsRequest\"\x80\x01\n" +
+	"\x10GetTermsResponse\x122\n" +
+	"\x14key_lifetime_seconds\x18\x01 \x01(\x03R\x14key_lifetime_seconds\x128\n" +
+	"\x17in_progress_wait_millis\x18\x02 \x01(\x03R\x17in_progress_wait_millis\"\xf9\x01\n" +
 	"\rAddKeyRequest\x12\x1c\n" +
 	"\tclient_id\x18\x01 \x01(\tR\tclient_id\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x12\x16\n" +
@@ -660,10 +754,11 @@ const file_throughline_order_v1_access_service_proto_rawDesc = "" +
 	"\x05Scope\x12\x15\n" +
 	"\x11SCOPE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11SCOPE_ORDERS_READ\x10\x01\x12\x16\n" +
-	"\x12SCOPE_ORDERS_WRITE\x10\x022p\n" +
+	"\x12SCOPE_ORDERS_WRITE\x10\x022\xcb\x01\n" +
 	"\rAccessService\x12_\n" +
 	"\n" +
-	"ResolveKey\x12'.throughline.order.v1.ResolveKeyRequest\x1a(.throughline.order.v1.ResolveKeyResponse2\xa9\x02\n" +
+	"ResolveKey\x12'.throughline.order.v1.ResolveKeyRequest\x1a(.throughline.order.v1.ResolveKeyResponse\x12Y\n" +
+	"\bGetTerms\x12%.throughline.order.v1.GetTermsRequest\x1a&.throughline.order.v1.GetTermsResponse2\xa9\x02\n" +
 	"\rClientService\x12S\n" +
 	"\x06AddKey\x12#.throughline.order.v1.AddKeyRequest\x1a$.throughline.order.v1.AddKeyResponse\x12_\n" +
 	"\n" +
@@ -684,42 +779,46 @@ func file_throughline_order_v1_access_service_proto_rawDescGZIP() []byte {
 }
 
 var file_throughline_order_v1_access_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_throughline_order_v1_access_service_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_throughline_order_v1_access_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_throughline_order_v1_access_service_proto_goTypes = []any{
 	(Scope)(0),                    // 0: throughline.order.v1.Scope
 	(*ResolveKeyRequest)(nil),     // 1: throughline.order.v1.ResolveKeyRequest
 	(*ResolveKeyResponse)(nil),    // 2: throughline.order.v1.ResolveKeyResponse
-	(*AddKeyRequest)(nil),         // 3: throughline.order.v1.AddKeyRequest
-	(*AddKeyResponse)(nil),        // 4: throughline.order.v1.AddKeyResponse
-	(*RevokeKeysRequest)(nil),     // 5: throughline.order.v1.RevokeKeysRequest
-	(*RevokeKeysResponse)(nil),    // 6: throughline.order.v1.RevokeKeysResponse
-	(*ListClientsRequest)(nil),    // 7: throughline.order.v1.ListClientsRequest
-	(*ListClientsResponse)(nil),   // 8: throughline.order.v1.ListClientsResponse
-	(*Client)(nil),                // 9: throughline.order.v1.Client
-	(*ClientKey)(nil),             // 10: throughline.order.v1.ClientKey
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*GetTermsRequest)(nil),       // 3: throughline.order.v1.GetTermsRequest
+	(*GetTermsResponse)(nil),      // 4: throughline.order.v1.GetTermsResponse
+	(*AddKeyRequest)(nil),         // 5: throughline.order.v1.AddKeyRequest
+	(*AddKeyResponse)(nil),        // 6: throughline.order.v1.AddKeyResponse
+	(*RevokeKeysRequest)(nil),     // 7: throughline.order.v1.RevokeKeysRequest
+	(*RevokeKeysResponse)(nil),    // 8: throughline.order.v1.RevokeKeysResponse
+	(*ListClientsRequest)(nil),    // 9: throughline.order.v1.ListClientsRequest
+	(*ListClientsResponse)(nil),   // 10: throughline.order.v1.ListClientsResponse
+	(*Client)(nil),                // 11: throughline.order.v1.Client
+	(*ClientKey)(nil),             // 12: throughline.order.v1.ClientKey
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
 }
 var file_throughline_order_v1_access_service_proto_depIdxs = []int32{
 	0,  // 0: throughline.order.v1.ResolveKeyResponse.scopes:type_name -> throughline.order.v1.Scope
 	0,  // 1: throughline.order.v1.AddKeyRequest.scopes:type_name -> throughline.order.v1.Scope
-	10, // 2: throughline.order.v1.AddKeyResponse.key:type_name -> throughline.order.v1.ClientKey
-	10, // 3: throughline.order.v1.RevokeKeysResponse.keys:type_name -> throughline.order.v1.ClientKey
-	9,  // 4: throughline.order.v1.ListClientsResponse.clients:type_name -> throughline.order.v1.Client
-	11, // 5: throughline.order.v1.Client.created_at:type_name -> google.protobuf.Timestamp
-	10, // 6: throughline.order.v1.Client.keys:type_name -> throughline.order.v1.ClientKey
+	12, // 2: throughline.order.v1.AddKeyResponse.key:type_name -> throughline.order.v1.ClientKey
+	12, // 3: throughline.order.v1.RevokeKeysResponse.keys:type_name -> throughline.order.v1.ClientKey
+	11, // 4: throughline.order.v1.ListClientsResponse.clients:type_name -> throughline.order.v1.Client
+	13, // 5: throughline.order.v1.Client.created_at:type_name -> google.protobuf.Timestamp
+	12, // 6: throughline.order.v1.Client.keys:type_name -> throughline.order.v1.ClientKey
 	0,  // 7: throughline.order.v1.ClientKey.scopes:type_name -> throughline.order.v1.Scope
-	11, // 8: throughline.order.v1.ClientKey.created_at:type_name -> google.protobuf.Timestamp
-	11, // 9: throughline.order.v1.ClientKey.revoked_at:type_name -> google.protobuf.Timestamp
+	13, // 8: throughline.order.v1.ClientKey.created_at:type_name -> google.protobuf.Timestamp
+	13, // 9: throughline.order.v1.ClientKey.revoked_at:type_name -> google.protobuf.Timestamp
 	1,  // 10: throughline.order.v1.AccessService.ResolveKey:input_type -> throughline.order.v1.ResolveKeyRequest
-	3,  // 11: throughline.order.v1.ClientService.AddKey:input_type -> throughline.order.v1.AddKeyRequest
-	5,  // 12: throughline.order.v1.ClientService.RevokeKeys:input_type -> throughline.order.v1.RevokeKeysRequest
-	7,  // 13: throughline.order.v1.ClientService.ListClients:input_type -> throughline.order.v1.ListClientsRequest
-	2,  // 14: throughline.order.v1.AccessService.ResolveKey:output_type -> throughline.order.v1.ResolveKeyResponse
-	4,  // 15: throughline.order.v1.ClientService.AddKey:output_type -> throughline.order.v1.AddKeyResponse
-	6,  // 16: throughline.order.v1.ClientService.RevokeKeys:output_type -> throughline.order.v1.RevokeKeysResponse
-	8,  // 17: throughline.order.v1.ClientService.ListClients:output_type -> throughline.order.v1.ListClientsResponse
-	14, // [14:18] is the sub-list for method output_type
-	10, // [10:14] is the sub-list for method input_type
+	3,  // 11: throughline.order.v1.AccessService.GetTerms:input_type -> throughline.order.v1.GetTermsRequest
+	5,  // 12: throughline.order.v1.ClientService.AddKey:input_type -> throughline.order.v1.AddKeyRequest
+	7,  // 13: throughline.order.v1.ClientService.RevokeKeys:input_type -> throughline.order.v1.RevokeKeysRequest
+	9,  // 14: throughline.order.v1.ClientService.ListClients:input_type -> throughline.order.v1.ListClientsRequest
+	2,  // 15: throughline.order.v1.AccessService.ResolveKey:output_type -> throughline.order.v1.ResolveKeyResponse
+	4,  // 16: throughline.order.v1.AccessService.GetTerms:output_type -> throughline.order.v1.GetTermsResponse
+	6,  // 17: throughline.order.v1.ClientService.AddKey:output_type -> throughline.order.v1.AddKeyResponse
+	8,  // 18: throughline.order.v1.ClientService.RevokeKeys:output_type -> throughline.order.v1.RevokeKeysResponse
+	10, // 19: throughline.order.v1.ClientService.ListClients:output_type -> throughline.order.v1.ListClientsResponse
+	15, // [15:20] is the sub-list for method output_type
+	10, // [10:15] is the sub-list for method input_type
 	10, // [10:10] is the sub-list for extension type_name
 	10, // [10:10] is the sub-list for extension extendee
 	0,  // [0:10] is the sub-list for field type_name
@@ -730,14 +829,14 @@ func file_throughline_order_v1_access_service_proto_init() {
 	if File_throughline_order_v1_access_service_proto != nil {
 		return
 	}
-	file_throughline_order_v1_access_service_proto_msgTypes[2].OneofWrappers = []any{}
+	file_throughline_order_v1_access_service_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_throughline_order_v1_access_service_proto_rawDesc), len(file_throughline_order_v1_access_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

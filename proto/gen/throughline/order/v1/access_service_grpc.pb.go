@@ -20,17 +20,20 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	AccessService_ResolveKey_FullMethodName = "/throughline.order.v1.AccessService/ResolveKey"
+	AccessService_GetTerms_FullMethodName   = "/throughline.order.v1.AccessService/GetTerms"
 )
 
 // AccessServiceClient is the client API for AccessService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AccessService tells the gateway whose an API key is. The order service serves it to callers with the service credential.
+// AccessService tells the gateway whose an API key is, and what callers are promised. The order service serves it to callers with the service credential.
 type AccessServiceClient interface {
 	// ResolveKey answers whose a key is, and what it is for. The key itself never travels. For a key that nobody has, or that was
 	// revoked, the answer has an empty client_id: it is an answer like every other, and may be kept for a short time.
 	ResolveKey(ctx context.Context, in *ResolveKeyRequest, opts ...grpc.CallOption) (*ResolveKeyResponse, error)
+	// GetTerms answers what this order service is set to promise to callers. The gateway publishes it.
+	GetTerms(ctx context.Context, in *GetTermsRequest, opts ...grpc.CallOption) (*GetTermsResponse, error)
 }
 
 type accessServiceClient struct {
@@ -51,15 +54,27 @@ func (c *accessServiceClient) ResolveKey(ctx context.Context, in *ResolveKeyRequ
 	return out, nil
 }
 
+func (c *accessServiceClient) GetTerms(ctx context.Context, in *GetTermsRequest, opts ...grpc.CallOption) (*GetTermsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetTermsResponse)
+	err := c.cc.Invoke(ctx, AccessService_GetTerms_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AccessServiceServer is the server API for AccessService service.
 // All implementations must embed UnimplementedAccessServiceServer
 // for forward compatibility.
 //
-// AccessService tells the gateway whose an API key is. The order service serves it to callers with the service credential.
+// AccessService tells the gateway whose an API key is, and what callers are promised. The order service serves it to callers with the service credential.
 type AccessServiceServer interface {
 	// ResolveKey answers whose a key is, and what it is for. The key itself never travels. For a key that nobody has, or that was
 	// revoked, the answer has an empty client_id: it is an answer like every other, and may be kept for a short time.
 	ResolveKey(context.Context, *ResolveKeyRequest) (*ResolveKeyResponse, error)
+	// GetTerms answers what this order service is set to promise to callers. The gateway publishes it.
+	GetTerms(context.Context, *GetTermsRequest) (*GetTermsResponse, error)
 	mustEmbedUnimplementedAccessServiceServer()
 }
 
@@ -72,6 +87,9 @@ type UnimplementedAccessServiceServer struct{}
 
 func (UnimplementedAccessServiceServer) ResolveKey(context.Context, *ResolveKeyRequest) (*ResolveKeyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResolveKey not implemented")
+}
+func (UnimplementedAccessServiceServer) GetTerms(context.Context, *GetTermsRequest) (*GetTermsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetTerms not implemented")
 }
 func (UnimplementedAccessServiceServer) mustEmbedUnimplementedAccessServiceServer() {}
 func (UnimplementedAccessServiceServer) testEmbeddedByValue()                       {}
@@ -112,6 +130,24 @@ func _AccessService_ResolveKey_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AccessService_GetTerms_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetTermsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServiceServer).GetTerms(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AccessService_GetTerms_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServiceServer).GetTerms(ctx, req.(*GetTermsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AccessService_ServiceDesc is the grpc.ServiceDesc for AccessService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -122,6 +158,10 @@ var AccessService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResolveKey",
 			Handler:    _AccessService_ResolveKey_Handler,
+		},
+		{
+			MethodName: "GetTerms",
+			Handler:    _AccessService_GetTerms_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -46,7 +46,7 @@ SELECT (SELECT count(*) FROM dead_letter WHERE settled_at IS NULL),
        coalesce((SELECT now() - created_at FROM outbox WHERE set_aside_at IS NULL ORDER BY message_id LIMIT 1), interval '0')`
 
 // Examine implements doctorv1.DoctorServiceServer.
-func (s *server) Examine(ctx context.Context, _ *doctorv1.ExamineRequest) (*doctorv1.ExamineResponse, error) {
+func (s *server) Examine(ctx context.Context, req *doctorv1.ExamineRequest) (*doctorv1.ExamineResponse, error) {
 	resp := &doctorv1.ExamineResponse{}
 	rules, consumers := s.patient.live(ctx)
 	resp.Consumers = consumers
@@ -62,6 +62,9 @@ func (s *server) Examine(ctx context.Context, _ *doctorv1.ExamineRequest) (*doct
 		return nil, told(fmt.Errorf("counting what is open: %w", err))
 	}
 	resp.OldestPending = durationpb.New(oldest)
+	if req.GetWithoutTables() {
+		return resp, nil
+	}
 	growth, err := grow(ctx, s.patient.Pool, s.patient.Tables)
 	if err != nil {
 		return nil, told(err)

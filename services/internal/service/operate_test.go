@@ -239,6 +239,10 @@ func TestOperators(t *testing.T) {
 	if len(examined.GetConsumers()) != 1 || examined.GetConsumers()[0].GetError() != "" || len(examined.GetTables()) < 5 || examined.GetOpenDeadLetters() != 0 {
 		t.Errorf("got %v, want one consumer, all tables and no dead letter", examined)
 	}
+	quick, err := doctorv1.NewDoctorServiceClient(conn).Examine(t.Context(), &doctorv1.ExamineRequest{WithoutTables: true})
+	if err != nil || len(quick.GetTables()) != 0 || len(quick.GetConsumers()) != 1 || len(quick.GetRules()) != len(examined.GetRules()) {
+		t.Errorf("without tables: got %v, %v, want the same otherwise", quick, err)
+	}
 }
 
 // TestDeletedStreamIsMadeAgain deletes streams under a running service, without a disconnect.

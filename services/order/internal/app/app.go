@@ -56,11 +56,15 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 	return service.Parts{
 		Register: func(r grpc.ServiceRegistrar) {
 			orderv1.RegisterOrderServiceServer(r, api)
-			orderv1.RegisterAccessServiceServer(r, grpcapi.NewAccess(rt.Pool))
+			orderv1.RegisterAccessServiceServer(r, grpcapi.NewAccess(rt.Pool, cfg.KeyLifetime))
 			orderv1.RegisterClientServiceServer(r, grpcapi.NewClients(rt.Pool, rt.Logger))
+			orderv1.RegisterOrderBookServiceServer(r, grpcapi.NewBook(rt.Pool))
 			attentionv1.RegisterAttentionServiceServer(r, grpcapi.NewAttention(rt.Pool, engine, participants, rt.Logger))
 		},
-		Operators: []string{orderv1.ClientService_ServiceDesc.ServiceName, attentionv1.AttentionService_ServiceDesc.ServiceName},
+		Operators: []string{
+			orderv1.ClientService_ServiceDesc.ServiceName, orderv1.OrderBookService_ServiceDesc.ServiceName,
+			attentionv1.AttentionService_ServiceDesc.ServiceName,
+		},
 		Draining:  endings.Stop,
 		Components: []service.Component{
 			service.Runs("participants", func(stop, _ context.Context) error {

@@ -297,7 +297,9 @@ func (x *Consumer) GetError() string {
 }
 
 type ExamineRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Leaves the tables out. Without them the answer comes at once, since what tables grow by has to be watched for a few seconds.
+	WithoutTables bool `protobuf:"varint,1,opt,name=without_tables,proto3" json:"without_tables,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -330,6 +332,13 @@ func (x *ExamineRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ExamineRequest.ProtoReflect.Descriptor instead.
 func (*ExamineRequest) Descriptor() ([]byte, []int) {
 	return file_throughline_doctor_v1_doctor_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ExamineRequest) GetWithoutTables() bool {
+	if x != nil {
+		return x.WithoutTables
+	}
+	return false
 }
 
 type ExamineResponse struct {
@@ -451,8 +460,9 @@ const file_throughline_doctor_v1_doctor_service_proto_rawDesc = "" +
 	"\x0eunacknowledged\x18\x04 \x01(\x03R\x0eunacknowledged\x12 \n" +
 	"\vredelivered\x18\x05 \x01(\x03R\vredelivered\x12+\n" +
 	"\x03lag\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x03lag\x12\x14\n" +
-	"\x05error\x18\a \x01(\tR\x05error\"\x10\n" +
-	"\x0eExamineRequest\"\x86\x03\n" +
+	"\x05error\x18\a \x01(\tR\x05error\"8\n" +
+	"\x0eExamineRequest\x12&\n" +
+	"\x0ewithout_tables\x18\x01 \x01(\bR\x0ewithout_tables\"\x86\x03\n" +
 	"\x0fExamineResponse\x121\n" +
 	"\x05rules\x18\x01 \x03(\v2\x1b.throughline.doctor.v1.RuleR\x05rules\x124\n" +
 	"\x06tables\x18\x02 \x03(\v2\x1c.throughline.doctor.v1.TableR\x06tables\x12=\n" +

@@ -71,15 +71,17 @@ type passage[T proto.Message] struct {
 	out     Effects
 }
 
-// forward sends the first step that is not done, or completes the saga.
+// forward sends the steps of the first group that is not done, or completes the saga.
 func (p *passage[T]) forward() {
-	for i := range p.def.steps {
-		switch p.in.Steps[i].Phase {
-		case Done:
-		case Idle:
-			p.send(i, Sent, p.def.steps[i].action)
-			return
-		default:
+	for begin := 0; begin < len(p.def.steps); begin = p.def.steps[begin].end {
+		open := false
+		for i := begin; i < p.def.steps[begin].end; i++ {
+			if p.in.Steps[i].Phase == Idle {
+				p.send(i, Sent, p.def.steps[i].action)
+			}
+			open = open || p.in.Steps[i].Phase != Done
+		}
+		if open {
 			return
 		}
 	}
@@ -104,22 +106,33 @@ func (p *passage[T]) turn(reason string) {
 	p.backward()
 }
 
-// backward sends the next undo, in reverse, or ends the saga. A step without an outcome is in doubt, and is undone like one
+// backward sends the next undos, in reverse, or ends the saga. A step without an outcome is in doubt, and is undone like one
 // that is done. Steps without an undo are covered by the undos of the steps before them, unless they were done too late
 // for that: then a person must act, and the saga does not end.
 func (p *passage[T]) backward() {
 	uncovered := false
-	for i := len(p.in.Steps) - 1; i >= 0; i-- {
-		switch s := &p.in.Steps[i]; s.Phase {
-		case Done, Sent, Waiting:
-			if undo := p.def.steps[i].undo; undo != nil {
-				p.send(i, Undoing, undo)
-				return
+	for end := len(p.def.steps); end > 0; end = p.def.steps[end-1].begin {
+		open := false
+		for i := end - 1; i >= p.def.steps[end-1].begin; i-- {
+			s, undo := &p.in.Steps[i], p.def.steps[i].undo
+			switch s.Phase {
+			case Done, Sent, Waiting:
+				switch {
+				case undo != nil:
+					p.send(i, Undoing, undo)
+					open = true
+				case s.Phase == Done:
+					uncovered = uncovered || s.Attention != ""
+				default:
+					p.enter(i, GivenUp) // one of a group, beside the step that was refused
+				}
+			case Undoing, UndoRefused:
+				open = true
+			case Idle, Refused, GivenUp, Undone:
 			}
-			uncovered = uncovered || s.Attention != ""
-		case Undoing, UndoRefused:
+		}
+		if open {
 			return
-		case Idle, Refused, GivenUp, Undone:
 		}
 	}
 	if !uncovered {

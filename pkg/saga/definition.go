@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -80,6 +81,11 @@ type Step[T proto.Message] struct {
 	action Builder[T]
 	undo   Builder[T]
 	timing Timing
+	// beside are the steps of a group, which has nothing else.
+	beside []Step[T]
+	// end is the index behind the last step of the group that this one belongs to; begin is that of the first. A step that stands
+	// alone is a group of one.
+	begin, end int
 	// Learnt from the builders by MustDefine.
 	participant     string
 	undoName        string
@@ -102,9 +108,24 @@ func Retriable[T proto.Message](name string, action Builder[T]) Step[T] {
 	return Step[T]{name: name, kind: KindRetriable, action: action}
 }
 
-// Within gives the step its own timing.
+// Parallel lets steps run side by side: their commands are sent together, and the saga goes on when all of them are done. All of
+// them must be compensatable, or all retriable.
+//
+// When one of them is refused, or runs out of its budget, the saga turns back without waiting for the others: those without an
+// outcome are in doubt, and undone like those that are done. The undos of a group run side by side, too, and those of the steps
+// before it follow when all of them are confirmed. A retriable step that is in doubt then is given up: like the pivot, it has no undo,
+// and what it may have done is undone by the undos of the compensatable steps.
+func Parallel[T proto.Message](steps ...Step[T]) Step[T] {
+	return Step[T]{beside: append([]Step[T]{}, steps...)}
+}
+
+// Within gives the step its own timing, or each step of a group.
 func (s Step[T]) Within(t Timing) Step[T] {
 	s.timing = t
+	s.beside = slices.Clone(s.beside)
+	for i := range s.beside {
+		s.beside[i].timing = t
+	}
 	return s
 }
 
@@ -132,6 +153,10 @@ var token = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 func Define[T proto.Message](name string, version int, steps ...Step[T]) (*Definition[T], error) {
 	if name == "" || version < 1 || len(steps) == 0 {
 		return nil, fmt.Errorf("defining saga %q version %d: it needs a name, a version above 0 and a step", name, version)
+	}
+	steps, err := flat(steps)
+	if err != nil {
+		return nil, fmt.Errorf("defining saga %s: %w", name, err)
 	}
 	d := &Definition[T]{name: name, version: version, steps: make([]Step[T], len(steps))}
 	used := make(map[string]bool)
@@ -170,6 +195,34 @@ func Define[T proto.Message](name string, version int, steps ...Step[T]) (*Defin
 	return d, nil
 }
 
+// flat puts the steps of groups into the list, and notes for each step which group it belongs to.
+func flat[T proto.Message](list []Step[T]) ([]Step[T], error) {
+	var all []Step[T]
+	for _, s := range list {
+		group := s.beside
+		switch {
+		case group == nil:
+			group = []Step[T]{s}
+		case len(group) < 2:
+			return nil, errors.New("a group of parallel steps needs two of them")
+		}
+		begin, end := len(all), len(all)+len(group)
+		for _, member := range group {
+			switch {
+			case member.beside != nil:
+				return nil, errors.New("a group of parallel steps cannot have a group in it")
+			case len(group) > 1 && member.kind == KindPivot:
+				return nil, fmt.Errorf("pivot %s cannot run beside other steps", member.name)
+			case member.kind != group[0].kind:
+				return nil, fmt.Errorf("%s step %s cannot run beside %s step %s", member.kind, member.name, group[0].kind, group[0].name)
+			}
+			member.begin, member.end = begin, end
+			all = append(all, member)
+		}
+	}
+	return all, nil
+}
+
 // learn calls the builders with the zero value to learn whom they address.
 func (s *Step[T]) learn() error {
 	var zero T
@@ -197,12 +250,15 @@ func (s *Step[T]) learn() error {
 	return nil
 }
 
-// fingerprint covers what stored sagas depend on: the steps, their kinds and whom they address.
+// fingerprint covers what stored sagas depend on: the steps, their kinds and whom they address, and which run side by side.
 func (d *Definition[T]) fingerprint() []byte {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %d\n", d.name, d.version)
 	for _, s := range d.steps {
 		fmt.Fprintf(h, "%q %q %q %q %q\n", s.name, s.kind, s.participant, s.undoName, s.undoParticipant)
+		if s.end-s.begin > 1 { // stored hashes are of definitions without groups
+			fmt.Fprintf(h, "beside %d to %d\n", s.begin, s.end)
+		}
 	}
 	return h.Sum(nil)[:8]
 }

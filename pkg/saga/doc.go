@@ -3,7 +3,7 @@
 //
 // A [Definition] lists the steps. Compensatable steps come first, each with its undo; then at most one pivot, the point
 // after which the saga is meant to succeed; then retriable steps. The [Engine] sends each step's command to its
-// participant and waits for the reply.
+// participant and waits for the reply. Steps that do not need each other can run side by side ([Parallel]).
 //
 // A step has three outcomes. Done: the saga goes on. Refused, a business no: the saga turns back and undoes what was done, in
 // reverse. Unknown, which is silence, or an error, or anything else: it is never read as a yes or a no. When a step's deadline

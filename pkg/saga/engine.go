@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/keys"
 	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/pkg/outbox"
@@ -281,9 +282,11 @@ func (e *Engine[T]) cancelOnce(ctx context.Context, id uuid.UUID, extra func(*pg
 	if extra != nil {
 		u.After = func(b *pgx.Batch) error { return extra(b, it.record.Instance) }
 	}
+	fault.At(fault.SagaCommitting, id, "cancel")
 	if err := e.store.Commit(ctx, u); err != nil {
 		return Instance{}, fmt.Errorf("cancelling saga %s: %w", id, err)
 	}
+	fault.At(fault.SagaCommitted, id, "cancel")
 	e.cfg.Relay.HandOff(u.Chains)
 	return it.record.Instance, nil
 }

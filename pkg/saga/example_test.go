@@ -64,6 +64,51 @@ func ExampleDefinition_Advance() {
 	// compensated sold_out
 }
 
+// Steps that do not need each other run side by side. Here the flight is refused while the hotel has not replied yet.
+func ExampleParallel() {
+	trip := saga.MustDefine("book-trip", 2,
+		saga.Parallel(
+			saga.Compensatable("reserve_hotel", to("hotels", "reserve_hotel"), to("hotels", "release_hotel")),
+			saga.Compensatable("reserve_flight", to("airline", "reserve_flight"), to("airline", "release_flight")),
+		),
+		saga.Pivot("charge", to("bank", "charge")),
+	)
+	play := func(inputs ...saga.Input) {
+		in := trip.New(keys.OrderID("storefront", "trip-1"), "trip-1")
+		for _, input := range append([]saga.Input{saga.Started{}}, inputs...) {
+			after, effects, err := trip.Advance(in, wrapperspb.String("Rome"), input, time.Date(2026, time.January, 5, 9, 0, 0, 0, time.UTC))
+			if err != nil {
+				fmt.Println(err)
+			}
+			for _, c := range effects.Send {
+				fmt.Println("send", c.Step)
+			}
+			in = after
+		}
+		fmt.Println(in.Status)
+	}
+	play(
+		saga.Replied{Step: "reserve_flight", Outcome: saga.OutcomeDone},
+		saga.Replied{Step: "reserve_hotel", Outcome: saga.OutcomeDone}, // both are done: the saga goes on
+	)
+	fmt.Println("---")
+	play(
+		saga.Replied{Step: "reserve_flight", Outcome: saga.OutcomeRefused, Reason: "sold_out"}, // the hotel is in doubt
+		saga.Replied{Step: "reserve_hotel", Outcome: saga.OutcomeDone},                         // it is being undone already
+		saga.Replied{Step: "release_hotel", Outcome: saga.OutcomeDone},
+	)
+	// Output:
+	// send reserve_hotel
+	// send reserve_flight
+	// send charge
+	// running
+	// ---
+	// send reserve_hotel
+	// send reserve_flight
+	// send release_hotel
+	// compensated
+}
+
 // silence is a projector of an owner who keeps no rows of his own.
 type silence struct{}
 

@@ -35,8 +35,8 @@ const (
 	Waiting Phase = "waiting"
 	Done    Phase = "done"
 	Refused Phase = "refused"
-	// GivenUp: a person has decided not to wait for the outcome of a step that has no undo. What it may have done is undone by the
-	// undos of the steps before it. Whatever is heard of it later changes nothing.
+	// GivenUp: a step that has no undo is not waited for any more, because a person has decided so, or because a step beside it was
+	// refused. What it may have done is undone by the undos of the steps before it. Whatever is heard of it later changes nothing.
 	GivenUp Phase = "given_up"
 	// Undoing: the undo was sent, and is not confirmed.
 	Undoing Phase = "undoing"

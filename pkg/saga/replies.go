@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/inbox"
 	"github.com/throughline/throughline/pkg/keys"
 	"github.com/throughline/throughline/pkg/messaging"
@@ -48,8 +49,14 @@ func (e *Engine[T]) ApplyReplies(ctx context.Context, batch []messaging.Delivery
 	}
 	u := w.unit()
 	u.Marks = marks
+	for i := range batch {
+		fault.At(fault.SagaCommitting, batch[i].AggregateID, batch[i].StepName)
+	}
 	if err := e.store.Commit(ctx, u); err != nil {
 		return fmt.Errorf("advancing sagas: %w", err)
+	}
+	for i := range batch {
+		fault.At(fault.SagaCommitted, batch[i].AggregateID, batch[i].StepName)
 	}
 	e.cfg.Relay.HandOff(u.Chains)
 	return nil

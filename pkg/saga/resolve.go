@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/telemetry"
 )
 
@@ -140,9 +141,11 @@ func (e *Engine[T]) resolveOnce(ctx context.Context, id uuid.UUID, r Resolved, e
 	if extra != nil {
 		u.After = func(b *pgx.Batch) error { return extra(b, it.before, it.record.Instance) }
 	}
+	fault.At(fault.SagaCommitting, id, "resolve")
 	if err := e.store.Commit(ctx, u); err != nil {
 		return Instance{}, fmt.Errorf("resolving saga %s: %w", id, err)
 	}
+	fault.At(fault.SagaCommitted, id, "resolve")
 	e.cfg.Relay.HandOff(u.Chains)
 	return it.record.Instance, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/keys"
 	"github.com/throughline/throughline/pkg/telemetry"
 )
@@ -112,10 +113,12 @@ func (e *Engine[T]) fire(ctx context.Context, p *pass, r *Record, now time.Time,
 	}
 	r.Armed = time.Time{} // all timers of this saga that we know of have fired
 	for _, q := range questions {
+		fault.At(fault.SagaTimerFired, r.ID, q.Step)
 		answer, err := e.ask(ctx, p, r.ID, q)
 		if err != nil {
 			return err
 		}
+		fault.At(fault.SagaAsked, r.ID, q.Step)
 		if err := w.advance(it, Asked{Step: q.Step, Answer: answer}, uuid.Nil, telemetry.Carrier{}); err != nil {
 			return err
 		}
@@ -123,6 +126,9 @@ func (e *Engine[T]) fire(ctx context.Context, p *pass, r *Record, now time.Time,
 	u := w.unit()
 	if err := e.store.Commit(ctx, u); err != nil {
 		return fmt.Errorf("applying answers to saga %s: %w", r.ID, err)
+	}
+	for _, q := range questions {
+		fault.At(fault.SagaAnswered, r.ID, q.Step)
 	}
 	e.cfg.Relay.HandOff(u.Chains)
 	return nil

@@ -31,7 +31,6 @@ type item[T proto.Message] struct {
 	last        uuid.UUID // the last row of the last chain before this one
 	changed     bool
 	transitions []Transition
-	armed       []Timer
 }
 
 func (w *work[T]) item(r *Record) (*item[T], error) {
@@ -72,26 +71,25 @@ func (w *work[T]) advance(it *item[T], input Input, lastSeen uuid.UUID, trace te
 	r.Instance = after
 	it.transitions = append(it.transitions, effects.Transitions...)
 	it.changed = true
-	w.arm(it, before.due())
 	return w.engine.fill(&it.chain, r, Change[T]{Before: before, After: after, Data: it.data, At: w.now}, effects, trace)
 }
 
-// arm sets a timer for a saga unless one is set that fires soon enough. was is when the saga was due before: while it was
-// not due at all its timer may have been taken for idle and be falling away at this moment, and does not count.
-func (w *work[T]) arm(it *item[T], was time.Time) {
+// arm gives the timer that a saga needs, unless one is set that fires soon enough; false if it needs none. While the saga was not due
+// at all its timer may have been taken for idle and be falling away at this moment, and does not count.
+func (w *work[T]) arm(it *item[T]) (Timer, bool) {
 	r := it.record
-	due := r.due()
+	due, was := r.due(), it.before.due()
 	switch {
 	case due.IsZero():
-		return
+		return Timer{}, false
 	case was.IsZero() && due.Equal(r.Armed):
 		due = due.Add(time.Microsecond) // a key of its own
 	case was.IsZero(), r.Armed.IsZero(), due.Before(r.Armed), !r.Armed.After(w.now):
 	default:
-		return
+		return Timer{}, false
 	}
 	r.Armed = due
-	it.armed = append(it.armed, Timer{due, r.ID})
+	return Timer{Due: due, SagaID: r.ID}, true
 }
 
 // unit gives everything that the work changes. Its chains are what to hand off after the commit.
@@ -118,11 +116,13 @@ func (w *work[T]) unit() *Unit {
 		},
 	}
 	for i, it := range items {
+		if t, ok := w.arm(it); ok {
+			u.Set = append(u.Set, t)
+		}
 		changes[i] = Change[T]{Before: it.before, After: it.record.Instance, Data: it.data, At: w.now}
 		u.Updates[i] = it.record
 		u.Histories[i] = History{it.record.ID, it.record.Revision + 1, it.transitions}
 		u.Chains[i] = it.chain
-		u.Set = append(u.Set, it.armed...)
 	}
 	return u
 }

@@ -2,7 +2,11 @@
 
 package fault
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/google/uuid"
+)
 
 // Enabled reports whether this binary was built with fault points.
 const Enabled = false
@@ -10,8 +14,8 @@ const Enabled = false
 // Point marks a passage. Here it does nothing and costs nothing.
 func Point(name string) {}
 
-// Err marks a passage that a test may turn into an error. Here it returns nil.
-func Err(name string) error { return nil }
+// At marks a passage about one order, and about what of it. Here it does nothing and costs nothing.
+func At(name string, order uuid.UUID, what string) {}
 
 // Check returns [ErrNotCompiled] if environ (in the form of os.Environ) asks for
 // fault points. Call it first at start-up and end on an error.

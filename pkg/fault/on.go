@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // Enabled reports whether this binary was built with fault points.
@@ -25,36 +27,41 @@ type action int
 const (
 	kill action = iota
 	hold
-	inject
 )
 
 // rule is what one point does. It is written before armed points to it.
 type rule struct {
 	action action
-	nth    int64 // passage at which kill and inject act; 0 is every one
+	nth    int64 // passage at which kill acts
 	path   string
 	passed atomic.Int64
 }
 
+// plan is what a process is told.
+type plan struct {
+	rules map[string]*rule
+	wires string // the folder of trips; empty if there are none
+}
+
 // armed is process-wide because the points are: they are reached from packages
-// that know nothing of each other. Check sets it, Point and Err read it.
-var armed atomic.Pointer[map[string]*rule]
+// that know nothing of each other. Check sets it, Point and At read it.
+var armed atomic.Pointer[plan]
 
 // Point marks a passage: a test may kill the process or hold it here.
-func Point(name string) { _ = pass(name) }
+func Point(name string) { At(name, uuid.Nil, "") }
 
-// Err marks a passage at which a test may also make the caller fail, with
-// [ErrInjected]. Otherwise it returns nil.
-func Err(name string) error { return pass(name) }
-
-func pass(name string) error {
-	rules := armed.Load()
-	if rules == nil {
-		return nil
+// At marks a passage about one order, and about what of it.
+func At(name string, order uuid.UUID, what string) {
+	p := armed.Load()
+	if p == nil {
+		return
 	}
-	r, ok := (*rules)[name]
+	if p.wires != "" && os.Remove(Wire(p.wires, name, order, what)) == nil {
+		die()
+	}
+	r, ok := p.rules[name]
 	if !ok {
-		return nil
+		return
 	}
 	n := r.passed.Add(1)
 	switch r.action {
@@ -65,16 +72,11 @@ func pass(name string) error {
 	case hold:
 		for {
 			if _, err := os.Stat(r.path); err == nil {
-				return nil
+				return
 			}
 			time.Sleep(holdPoll)
 		}
-	case inject:
-		if r.nth == 0 || n == r.nth {
-			return fmt.Errorf("%s, passage %d: %w", name, n, ErrInjected)
-		}
 	}
-	return nil
 }
 
 // die ends the process as a crash does: no deferred function, no flush.
@@ -87,26 +89,30 @@ func die() {
 // place of those armed before. It returns [ErrSpec] for what it cannot read, and
 // for a point that is not declared.
 func Check(environ []string) error {
-	rules := map[string]*rule{}
+	p := &plan{rules: map[string]*rule{}}
 	for _, item := range strings.Split(value(environ), ",") {
 		item = strings.TrimSpace(item)
 		if item == "" {
 			continue
 		}
 		name, spec, _ := strings.Cut(item, "=")
+		if dir, ok := strings.CutPrefix(spec, "trip:"); ok && name == "*" && dir != "" {
+			p.wires = dir
+			continue
+		}
 		if !slices.Contains(Points(), name) {
 			return fmt.Errorf("%s: no point %q, declared are %v: %w", EnvVar, name, Points(), ErrSpec)
 		}
-		if _, twice := rules[name]; twice {
+		if _, twice := p.rules[name]; twice {
 			return fmt.Errorf("%s: point %q occurs twice: %w", EnvVar, name, ErrSpec)
 		}
 		r, err := parseRule(spec)
 		if err != nil {
 			return fmt.Errorf("%s: point %q: %w", EnvVar, name, err)
 		}
-		rules[name] = r
+		p.rules[name] = r
 	}
-	armed.Store(&rules)
+	armed.Store(p)
 	return nil
 }
 
@@ -118,18 +124,12 @@ func parseRule(spec string) (*rule, error) {
 	if verb == "hold" {
 		return &rule{action: hold, path: arg}, nil
 	}
-	if verb == "err" && arg == "*" {
-		return &rule{action: inject}, nil
-	}
 	n, err := strconv.ParseInt(arg, 10, 64)
 	if err != nil || n < 1 {
 		return nil, fmt.Errorf("%q is not a passage number from 1: %w", arg, ErrSpec)
 	}
-	switch verb {
-	case "kill":
-		return &rule{action: kill, nth: n}, nil
-	case "err":
-		return &rule{action: inject, nth: n}, nil
+	if verb != "kill" {
+		return nil, fmt.Errorf("%q is neither kill nor hold: %w", verb, ErrSpec)
 	}
-	return nil, fmt.Errorf("%q is none of kill, hold, err: %w", verb, ErrSpec)
+	return &rule{action: kill, nth: n}, nil
 }

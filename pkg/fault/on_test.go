@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/throughline/throughline/pkg/fault"
 )
 
@@ -36,13 +38,14 @@ func child() int {
 	defer fmt.Println("deferred")
 	for i := 1; i <= 3; i++ {
 		fmt.Println("before", i)
-		if err := fault.Err(fault.OutboxPublish); err != nil {
-			fmt.Println(errors.Is(err, fault.ErrInjected), err)
-		}
-		fault.Point(fault.OutboxPublished)
+		fault.Point(fault.OutboxPublishing)
+		fault.At(fault.OutboxPublished, order(i), "step")
 	}
 	return 0
 }
+
+// order is the id of the ith order.
+func order(i int) uuid.UUID { return uuid.UUID{byte(i)} }
 
 func start(t *testing.T, spec string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
@@ -99,7 +102,7 @@ func TestHold(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "go on")
 	// The kill behind the hold shows that the passage did not go on before the file was there.
-	cmd, out := start(t, fmt.Sprintf("%s=hold:%s,%s=kill:1", fault.OutboxPublish, path, fault.OutboxPublished))
+	cmd, out := start(t, fmt.Sprintf("%s=hold:%s,%s=kill:1", fault.OutboxPublishing, path, fault.OutboxPublished))
 	line, err := out.ReadString('\n')
 	if err != nil || line != "before 1\n" {
 		t.Fatalf("got %q, %v, want before 1", line, err)
@@ -120,19 +123,28 @@ func TestHold(t *testing.T) {
 	}
 }
 
-func TestErr(t *testing.T) {
+// TestTrip lays a wire for one order and step: the process dies there, once.
+func TestTrip(t *testing.T) {
 	t.Parallel()
-	for spec, want := range map[string]string{
-		"err:2": "before 1\nbefore 2\ntrue outbox.publish, passage 2: injected fault\nbefore 3\ndeferred\n",
-		"err:*": "before 1\ntrue outbox.publish, passage 1: injected fault\nbefore 2\ntrue outbox.publish, passage 2: injected fault\n" +
-			"before 3\ntrue outbox.publish, passage 3: injected fault\ndeferred\n",
-	} {
-		t.Run(spec, func(t *testing.T) {
-			t.Parallel()
-			if out, _ := run(t, fault.OutboxPublish+"="+spec); out != want {
-				t.Errorf("got %q, want %q", out, want)
-			}
-		})
+	dir := t.TempDir()
+	wire := fault.Wire(dir, fault.OutboxPublished, order(2), "step")
+	other := fault.Wire(dir, fault.OutboxPublished, order(2), "other")
+	for _, path := range []string{wire, other} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for life, want := range []string{"before 1\nbefore 2\n", "before 1\nbefore 2\nbefore 3\ndeferred\n"} {
+		out, state := run(t, "*=trip:"+dir)
+		if killed := state.Sys().(syscall.WaitStatus).Signaled(); out != want || killed != (life == 0) {
+			t.Errorf("life %d: got %q, %v, want %q", life, out, state, want)
+		}
+		if _, err := os.Stat(wire); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("life %d: got the wire (%v), want it gone", life, err)
+		}
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Errorf("wire of another step: got %v, want it there", err)
 	}
 }
 
@@ -140,7 +152,7 @@ func TestCheckRefusesSpecs(t *testing.T) {
 	t.Parallel()
 	for _, spec := range []string{
 		"nowhere=kill:1", "inbox.committed", "inbox.committed=", "inbox.committed=kill", "inbox.committed=kill:", "inbox.committed=kill:0",
-		"inbox.committed=kill:x", "inbox.committed=kill:*", "inbox.committed=burn:1", "inbox.committed=hold:", "inbox.committed=err:-1",
+		"inbox.committed=kill:x", "inbox.committed=kill:*", "inbox.committed=burn:1", "inbox.committed=hold:", "inbox.committed=kill:-1", "*=trip:", "*=kill:1", "inbox.committed=trip:x",
 		"inbox.committed=kill:1,inbox.committed=kill:2",
 	} {
 		t.Run(spec, func(t *testing.T) {

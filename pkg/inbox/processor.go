@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/pkg/postgres"
 )
@@ -102,7 +103,9 @@ func (p *Processor) run(ctx context.Context, batch []messaging.Delivery, settled
 	case err == nil:
 		for i := range batch {
 			settled[batch[i].ID] = true
+			fault.At(fault.InboxCommitted, batch[i].AggregateID, batch[i].StepName)
 			p.ack(&batch[i])
+			fault.At(fault.InboxAcked, batch[i].AggregateID, batch[i].StepName)
 		}
 		p.forgive(ctx, batch)
 	case ctx.Err() != nil:

@@ -1,11 +1,13 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	"github.com/google/uuid"
 
+	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/messaging"
 )
 
@@ -28,6 +30,7 @@ func (r *Relay) publish(ctx context.Context, session messaging.Session, chains [
 	for at := 0; len(active) > 0; at++ {
 		pending, done = pending[:0], done[:0]
 		for _, c := range active {
+			fault.At(fault.OutboxPublishing, c.Messages[at].AggregateID, concern(&c.Messages[at]))
 			pending = append(pending, session.Publish(ctx, &c.Messages[at]))
 		}
 		still := active[:0]
@@ -38,6 +41,7 @@ func (r *Relay) publish(ctx context.Context, session messaging.Session, chains [
 				failures = append(failures, failure{m.ID, fmt.Errorf("publishing %s %s: %w", m.Subject, m.ID, err)})
 				continue
 			}
+			fault.At(fault.OutboxPublished, m.AggregateID, concern(m))
 			done = append(done, sent{m.ID, ack.Stream, ack.Sequence})
 			if at+1 < len(c.Messages) {
 				still = append(still, c)
@@ -48,6 +52,9 @@ func (r *Relay) publish(ctx context.Context, session messaging.Session, chains [
 	}
 	return failures
 }
+
+// concern tells what a message is about: a step, or for an event its subject.
+func concern(m *messaging.Message) string { return cmp.Or(m.StepName, m.Subject) }
 
 // unsent counts the rows of chains that were not acknowledged, given the failures of [Relay.publish].
 func unsent(chains []Chain, failures []failure) (n int) {

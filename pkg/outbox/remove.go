@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/postgres"
 )
 
@@ -158,7 +159,11 @@ func (r *Relay) removeOnce(ctx context.Context) (int, error) {
 		var b pgx.Batch
 		b.Queue(asyncCommit)
 		b.Queue(removeRows, sentColumns(rows)...)
+		fault.Point(fault.OutboxRemoving)
 		err = postgres.SendAtomic(ctx, r.pool, &b)
+	}
+	if err == nil {
+		fault.Point(fault.OutboxRemoved)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

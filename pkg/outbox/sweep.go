@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/pkg/postgres"
 )
@@ -306,6 +307,9 @@ func (r *Relay) sweepMessages(ctx context.Context, session messaging.Session, me
 		if err := r.drain.WaitN(ctx, min(n, r.drain.Burst())); err != nil {
 			return fmt.Errorf("waiting for the sweep's turn: %w", err)
 		}
+	}
+	for i := range messages {
+		fault.At(fault.OutboxSwept, messages[i].AggregateID, concern(&messages[i]))
 	}
 	chains := chainsOf(messages)
 	failures := r.publish(ctx, session, chains)

@@ -63,12 +63,15 @@ func (r *Runner) ApplyCommands(ctx context.Context, batch []messaging.Delivery) 
 	if len(in.marks) == 0 {
 		return nil
 	}
+	for _, c := range in.fresh {
+		fault.At(fault.StepTaking, c.record.OrderID, c.record.StepName)
+	}
 	chains, err := in.write(ctx)
 	if err != nil {
 		return err
 	}
-	if len(in.buried) > 0 {
-		fault.Point(fault.StepTombstoned)
+	for _, c := range in.fresh {
+		fault.At(fault.StepIntended, c.record.OrderID, c.record.StepName)
 	}
 	r.cfg.Relay.HandOff(chains)
 	started = true

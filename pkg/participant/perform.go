@@ -60,10 +60,10 @@ func (r *Runner) perform(ctx context.Context, c *claim) (f finished) {
 	if rec.FirstAttemptAt != nil {
 		call.FirstAttemptAt = *rec.FirstAttemptAt
 	}
-	fault.Point(fault.StepClaimed)
+	fault.At(fault.StepClaimed, rec.OrderID, rec.StepName)
 	f.follow = r.inDoubt(ctx, rec.OrderID, c.step.Undoes)
 	f.outcome = outcomeOf(c.step.Perform(ctx, call))
-	fault.Point(fault.StepCalled)
+	fault.At(fault.StepCalled, rec.OrderID, rec.StepName)
 	return f
 }
 

@@ -173,10 +173,15 @@ func (r *Runner) record(ctx context.Context, batch []finished) error {
 		}
 	}
 	unit.Changes, unit.Chains = collect(changes)
+	for _, f := range sorted {
+		fault.At(fault.StepRecording, f.record.OrderID, f.record.StepName)
+	}
 	if err := r.store.Record(ctx, &unit); err != nil {
 		return fmt.Errorf("recording results: %w", err)
 	}
-	fault.Point(fault.StepRecorded)
+	for _, f := range sorted {
+		fault.At(fault.StepRecorded, f.record.OrderID, f.record.StepName)
+	}
 	r.cfg.Relay.HandOff(unit.Chains)
 	return nil
 }

@@ -411,13 +411,13 @@ func TestProgram(t *testing.T) {
 		{"runs", []string{"order"}, []string{"NATS_URL=nats://n:1", "THROUGHLINE_EMBEDDED=1"}, "ran nats://n:1"},
 		{"unknown argument", []string{"order", "serve"}, nil, service.ErrArguments.Error()},
 		{"misspelt setting", []string{"order"}, []string{"THROUGHLINE_HTTP_ADR=x"}, "THROUGHLINE_HTTP_ADDR"},
-		{"faults in a binary without", []string{"order"}, []string{fault.EnvVar + "=outbox.publish=err:1"}, fault.EnvVar},
+		{"faults in a binary without", []string{"order"}, []string{fault.EnvVar + "=outbox.publishing=kill:1"}, fault.EnvVar},
 		{"healthcheck without a service", []string{"order", "healthcheck"}, []string{"THROUGHLINE_HTTP_ADDR=127.0.0.1:1"}, "127.0.0.1:1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			if tc.name == "faults in a binary without" && fault.Enabled {
-				tc.environ, tc.want = []string{fault.EnvVar + "=no.such=err:1"}, "no.such"
+				tc.environ, tc.want = []string{fault.EnvVar + "=no.such=kill:1"}, "no.such"
 			}
 			err := service.Main(t.Context(), tc.args, tc.environ, func(_ context.Context, c settings, _ service.Options) error {
 				return errors.Join(errors.New("ran "+c.NATSURL), errRan)

@@ -22,6 +22,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/inbox"
 	"github.com/throughline/throughline/pkg/postgres"
 	"github.com/throughline/throughline/pkg/telemetry"
@@ -127,6 +128,7 @@ func (h *handler) apply(ctx context.Context, n Notice) error {
 	var b pgx.Batch
 	n.Queue(&b)
 	inbox.QueueMarks(&b, h.cfg.Consumer, []uuid.UUID{MessageID(n.ID)})
+	fault.At(fault.WebhookCommitting, n.OrderID, n.Type)
 	switch err := postgres.SendAtomic(ctx, h.cfg.Pool, &b); {
 	case postgres.IsUniqueViolation(err, inbox.Constraint):
 		h.log.DebugContext(ctx, "webhook came again", "event_id", n.ID, "type", n.Type, telemetry.LogOrderID, n.OrderID)
@@ -134,6 +136,7 @@ func (h *handler) apply(ctx context.Context, n Notice) error {
 	case err != nil:
 		return fmt.Errorf("recording webhook: %w", err)
 	}
+	fault.At(fault.WebhookCommitted, n.OrderID, n.Type)
 	h.log.DebugContext(ctx, "webhook", "event_id", n.ID, "type", n.Type, telemetry.LogOrderID, n.OrderID)
 	if h.cfg.Wake != nil {
 		h.cfg.Wake()

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/idempotency"
 	"github.com/throughline/throughline/pkg/keys"
 	pg "github.com/throughline/throughline/pkg/postgres"
@@ -114,6 +115,7 @@ func (s *Server) cancelNow(ctx context.Context, recordID uuid.UUID, req *orderv1
 		return nil, err
 	}
 	s.log.InfoContext(ctx, "order cancelled", telemetry.LogOrderID, row.OrderID, telemetry.LogState, row.Status)
+	fault.At(fault.IdempotencyAnswering, row.OrderID, "cancel")
 	return resp, answer(ctx, record.Body, firstAnswer)
 }
 

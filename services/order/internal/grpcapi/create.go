@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/idempotency"
 	"github.com/throughline/throughline/pkg/keys"
 	pg "github.com/throughline/throughline/pkg/postgres"
@@ -64,6 +65,7 @@ func (s *Server) create(ctx context.Context, client, key string, req *orderv1.Cr
 	case err == nil:
 		s.log.InfoContext(ctx, "order placed", telemetry.LogOrderID, pl.Row.OrderID, telemetry.LogClientID, client,
 			telemetry.LogIdempotencyKey, telemetry.Masked(key))
+		fault.At(fault.IdempotencyAnswering, pl.Row.OrderID, "create")
 		return resp, answer(ctx, pl.Record.Body, firstAnswer)
 	case errors.Is(err, placeorder.ErrExists):
 		return s.replay(ctx, req, pl, nil)

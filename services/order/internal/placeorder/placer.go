@@ -293,10 +293,15 @@ func (p *Placer) commit(ctx context.Context, batch []*entry, lockTimeout int) er
 		return err
 	}
 	idempotency.QueueInsert(&b, records...)
+	for _, e := range batch {
+		fault.At(fault.IdempotencyClaiming, e.Row.OrderID, "create")
+	}
 	if err := pg.SendAtomic(ctx, p.pool, &b); err != nil {
 		return fmt.Errorf("placing %d orders: %w", len(batch), err)
 	}
-	fault.Point(fault.IdempotencyClaimed)
+	for _, e := range batch {
+		fault.At(fault.IdempotencyClaimed, e.Row.OrderID, "create")
+	}
 	p.engine.Born(births)
 	return nil
 }

@@ -106,15 +106,20 @@ func queueFollow(b *pgx.Batch, follow []Follow) {
 // nudgeSteps locks rows in the one order. A step that is being called is not disturbed, but looks again when its call has ended.
 const nudgeSteps = `
 WITH due AS (
-    SELECT order_id, step_name
+    SELECT order_id, step_name,
+           step_name = ANY ($2::text[]) AND due_at IS NOT NULL AND (kind <> 'action' OR undone_at IS NULL) AS nudged
       FROM step
-     WHERE order_id = $1 AND step_name = ANY ($2::text[]) AND due_at IS NOT NULL AND (kind <> 'action' OR undone_at IS NULL)
+     WHERE order_id = $1
+       AND (step_name = ANY ($2::text[]) AND due_at IS NOT NULL AND (kind <> 'action' OR undone_at IS NULL) OR step_name = $3)
      ORDER BY order_id, step_name
        FOR UPDATE
 )
 UPDATE step s
-   SET due_at = CASE WHEN s.lease_owner = '' THEN least(s.due_at, now()) ELSE s.due_at END,
-       nudged_token = CASE WHEN s.lease_owner <> '' THEN s.token END
+   SET due_at = CASE WHEN nudged AND s.lease_owner = '' THEN least(s.due_at, now()) ELSE s.due_at END,
+       nudged_token = CASE WHEN NOT nudged THEN s.nudged_token WHEN s.lease_owner <> '' THEN s.token END,
+       history = CASE WHEN s.step_name = $3
+                      THEN step_history(s.history, json_build_object('w', $4::text, 'id', $5::text, 'at', now())::text || E'\n')
+                      ELSE s.history END
   FROM due
  WHERE s.order_id = due.order_id AND s.step_name = due.step_name`
 
@@ -122,7 +127,13 @@ UPDATE step s
 // due now, or when the call that is under way has ended. Steps that are finished or not there are left alone. It may be repeated.
 // [Runner.Wake] after the commit saves this instance the wait for its next look.
 func QueueNudge(b *pgx.Batch, order uuid.UUID, steps ...string) {
-	b.Queue(nudgeSteps, order, steps)
+	b.Queue(nudgeSteps, order, steps, "", "", "")
+}
+
+// QueueNotice is [QueueNudge] on a notice of the outside with the given id and type, which is put on record in the history of the
+// action on, if there is such a step.
+func QueueNotice(b *pgx.Batch, order uuid.UUID, on, id, noticeType string, steps ...string) {
+	b.Queue(nudgeSteps, order, steps, on, brief(noticeType), brief(id))
 }
 
 const retryStep = `

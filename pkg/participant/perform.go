@@ -32,6 +32,12 @@ func (r *Runner) perform(ctx context.Context, c *claim) (f finished) {
 		}()
 		f.trace = telemetry.Inject(ctx)
 	}
+	var book *ledger // nil until the attempt has begun
+	defer func() {
+		if book != nil {
+			f.history = r.historyOf(&f, book)
+		}
+	}()
 	defer func() {
 		if p := recover(); p != nil {
 			r.log.Error("step panicked", telemetry.LogOrderID, rec.OrderID, telemetry.LogStep, rec.StepName, "panic", p, "stack", string(debug.Stack()))
@@ -62,7 +68,8 @@ func (r *Runner) perform(ctx context.Context, c *claim) (f finished) {
 	}
 	fault.At(fault.StepClaimed, rec.OrderID, rec.StepName)
 	f.follow = r.inDoubt(ctx, rec.OrderID, c.step.Undoes)
-	f.outcome = outcomeOf(c.step.Perform(ctx, call))
+	book = &ledger{began: r.cfg.Process.Now()}
+	f.outcome = outcomeOf(c.step.Perform(context.WithValue(ctx, ledgerKey{}, book), call))
 	fault.At(fault.StepCalled, rec.OrderID, rec.StepName)
 	return f
 }

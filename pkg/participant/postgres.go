@@ -28,14 +28,19 @@ const recordColumns = `order_id, step_name, kind, state, undone_at, command_id, 
        traceparent, tracestate, due_at, lease_owner, token, attempts, first_attempt_at, last_error, reason, reference, result_type,
        result, reply_id, updated_at`
 
-func scanRecord(row pgx.CollectableRow) (Record, error) {
+func scanRecord(row pgx.CollectableRow) (Record, error) { return scanRecordAnd(row) }
+
+// scanRecordAnd scans a record and what was selected after it.
+func scanRecordAnd(row pgx.CollectableRow, more ...any) (Record, error) {
 	var (
 		r                          Record
 		command, lastSeen, replyID *uuid.UUID
 	)
-	err := row.Scan(&r.OrderID, &r.StepName, &r.Kind, &r.State, &r.UndoneAt, &command, &r.CommandType, &r.Payload, &r.IdempotencyKey,
+	err := row.Scan(append([]any{
+		&r.OrderID, &r.StepName, &r.Kind, &r.State, &r.UndoneAt, &command, &r.CommandType, &r.Payload, &r.IdempotencyKey,
 		&lastSeen, &r.Trace.TraceParent, &r.Trace.TraceState, &r.DueAt, &r.LeaseOwner, &r.Token, &r.Attempts, &r.FirstAttemptAt,
-		&r.LastError, &r.Reason, &r.Reference, &r.ResultType, &r.Result, &replyID, &r.UpdatedAt)
+		&r.LastError, &r.Reason, &r.Reference, &r.ResultType, &r.Result, &replyID, &r.UpdatedAt,
+	}, more...)...)
 	if err != nil {
 		return r, fmt.Errorf("scanning a step: %w", err)
 	}

@@ -248,7 +248,7 @@ func encode(m proto.Message) (resultType string, result []byte, err error) {
 func endOf(f *finished, replyID uuid.UUID, resultType string, result []byte) End {
 	e := End{
 		Key: f.record.Key(), Token: f.record.Token, State: f.record.State, Reference: clean(referenceOf(f.outcome)),
-		ResultType: resultType, Result: result, ReplyID: replyID, Deferred: f.blocked,
+		ResultType: resultType, Result: result, ReplyID: replyID, Deferred: f.blocked, History: f.history,
 	}
 	switch o := f.outcome.(type) {
 	case Done:

@@ -122,6 +122,8 @@ type finished struct {
 	// blocked says that the call did not start: it is an undo whose action may be in flight, or its time was over.
 	blocked bool
 	trace   telemetry.Carrier
+	// history is what is kept of how the call went.
+	history string
 }
 
 // NewRunner makes a runner. It does nothing before [Runner.Run].

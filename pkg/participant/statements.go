@@ -38,7 +38,7 @@ WITH written AS (
 SELECT throughline_require((SELECT count(*) FROM written), $15, 'intents and tombstones')`
 
 // claimSteps takes steps that are due, for as long as a call may take. Steps that this binary does not know are left to one
-// that does.
+// that does. A step that still has an owner is taken over: he has recorded no end of his attempt, which the history then says.
 const claimSteps = `
 WITH due AS (
     SELECT order_id, step_name
@@ -50,7 +50,9 @@ WITH due AS (
 )
 UPDATE step s
    SET lease_owner = $2, token = s.token + 1, due_at = now() + $3::interval, attempts = s.attempts + 1,
-       first_attempt_at = coalesce(s.first_attempt_at, now()), updated_at = now()
+       first_attempt_at = coalesce(s.first_attempt_at, now()), updated_at = now(),
+       history = CASE WHEN s.lease_owner = '' THEN s.history
+                      ELSE step_history(s.history, step_lost(s.attempts, s.token, s.lease_owner, s.updated_at)) END
   FROM due
  WHERE s.order_id = due.order_id AND s.step_name = due.step_name
 RETURNING s.order_id, s.step_name, s.kind, s.state, s.undone_at, s.command_id, s.command_type, s.payload, s.idempotency_key,
@@ -63,8 +65,8 @@ RETURNING s.order_id, s.step_name, s.kind, s.state, s.undone_at, s.command_id, s
 const recordSteps = `
 WITH wanted AS (
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bytea[], $9::uuid[],
-                         $10::text[], $11::interval[], $12::boolean[])
-        AS w (order_id, step_name, token, state, reason, reference, result_type, result, reply_id, last_error, again, deferred)
+                         $10::text[], $11::interval[], $12::boolean[], $13::text[])
+        AS w (order_id, step_name, token, state, reason, reference, result_type, result, reply_id, last_error, again, deferred, history)
 ), locked AS MATERIALIZED (
     SELECT s.order_id, s.step_name
       FROM step s JOIN wanted w ON w.order_id = s.order_id AND w.step_name = s.step_name AND w.token = s.token
@@ -78,13 +80,13 @@ WITH wanted AS (
            due_at = CASE WHEN s.undone_at IS NOT NULL THEN NULL
                          WHEN s.nudged_token = s.token AND (w.again IS NOT NULL OR s.kind = 'check') THEN now()
                          ELSE now() + w.again END,
-           attempts = s.attempts - w.deferred::int,
+           attempts = s.attempts - w.deferred::int, history = step_history(s.history, w.history),
            first_attempt_at = CASE WHEN w.deferred AND s.attempts = 1 THEN NULL ELSE s.first_attempt_at END, updated_at = now()
       FROM wanted w JOIN locked l ON l.order_id = w.order_id AND l.step_name = w.step_name
      WHERE s.order_id = w.order_id AND s.step_name = w.step_name AND s.token = w.token
     RETURNING s.order_id
 )
-SELECT throughline_require((SELECT count(*) FROM moved), $13, 'step')`
+SELECT throughline_require((SELECT count(*) FROM moved), $14, 'step')`
 
 // fenceActions counts the actions of an undo that may still have an effect on the way: those with an owner, until their lease
 // and the settling time have passed, and those whose last attempt ended without an answer less than the settling time ago; a
@@ -100,7 +102,8 @@ WITH called AS (
        FOR UPDATE
 ), fenced AS (
     UPDATE step s
-       SET token = s.token + 1, lease_owner = '', due_at = NULL
+       SET token = s.token + 1, lease_owner = '', due_at = NULL,
+           history = step_history(s.history, step_lost(s.attempts, s.token, s.lease_owner, s.updated_at))
       FROM called c
      WHERE s.order_id = c.order_id AND s.step_name = c.step_name AND s.lease_owner <> '' AND NOT c.flying
 )
@@ -172,14 +175,14 @@ func queueEnds(b *pgx.Batch, ends []End) {
 	orders, names, tokens, states := make([]uuid.UUID, n), make([]string, n), make([]int64, n), make([]string, n)
 	reasons, references, types, results := make([]string, n), make([]string, n), make([]string, n), make([][]byte, n)
 	replies, failures := make([]*uuid.UUID, n), make([]string, n)
-	again, deferred := make([]*time.Duration, n), make([]bool, n)
+	again, deferred, histories := make([]*time.Duration, n), make([]bool, n), make([]string, n)
 	for i, e := range ends {
 		orders[i], names[i], tokens[i], states[i] = e.OrderID, e.StepName, e.Token, string(e.State)
 		reasons[i], references[i], types[i], results[i] = e.Reason, e.Reference, e.ResultType, nonNil(e.Result)
 		replies[i], failures[i] = orNil(e.ReplyID), e.LastError
-		again[i], deferred[i] = e.Again, e.Deferred
+		again[i], deferred[i], histories[i] = e.Again, e.Deferred, e.History
 	}
-	b.Queue(recordSteps, orders, names, tokens, states, reasons, references, types, results, replies, failures, again, deferred, n)
+	b.Queue(recordSteps, orders, names, tokens, states, reasons, references, types, results, replies, failures, again, deferred, histories, n)
 }
 
 func nonNil(b []byte) []byte {

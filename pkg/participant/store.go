@@ -113,6 +113,8 @@ type End struct {
 	Again *time.Duration
 	// Deferred says that the attempt could not start, and does not count.
 	Deferred bool
+	// History is what is kept of how the attempt went. It decides nothing, and a store may leave it out.
+	History string
 }
 
 // State says how far a step is.

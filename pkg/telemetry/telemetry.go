@@ -9,10 +9,8 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
-	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -43,14 +41,12 @@ type Config struct {
 	// Sampler decides about root spans and those of unsampled parents; nil
 	// is [SampleRatio] of 1.
 	Sampler sdktrace.Sampler
+	// OTLPMetrics sends metrics to OTLPEndpoint, too, besides serving them.
+	OTLPMetrics bool
+	// MetricReader takes the place of sending metrics, for tests.
+	MetricReader sdkmetric.Reader
 	// Logger hears of failed exports; nil is none.
 	Logger *slog.Logger
-}
-
-// SampleRatio samples this part (0 to 1) of all traces. Whether a parent was
-// sampled is kept, so that a trace is recorded by all services or by none.
-func SampleRatio(ratio float64) sdktrace.Sampler {
-	return sdktrace.ParentBased(sdktrace.TraceIDRatioBased(ratio))
 }
 
 // Telemetry is what one service reports with. Its methods are safe for
@@ -74,7 +70,7 @@ func Setup(ctx context.Context, cfg Config) (*Telemetry, error) {
 		return nil, fmt.Errorf("describing the service: %w", err)
 	}
 	t := &Telemetry{tracers: untraced{}, registry: prometheus.NewRegistry()}
-	if t.meters, err = newMeters(t.registry, res); err != nil {
+	if t.meters, err = newMeters(ctx, &cfg, t.registry, res); err != nil {
 		return nil, err
 	}
 	exporter := cfg.Exporter
@@ -94,16 +90,15 @@ func Setup(ctx context.Context, cfg Config) (*Telemetry, error) {
 		sdktrace.WithResource(res),
 		sdktrace.WithSampler(sampler),
 		sdktrace.WithSpanProcessor(attributeProcessor{}),
-		sdktrace.WithBatcher(newReporting(exporter, cfg.Logger), sdktrace.WithMaxQueueSize(maxQueuedSpans)),
+		sdktrace.WithBatcher(newReporting(exporter, loggerOf(&cfg)), sdktrace.WithMaxQueueSize(maxQueuedSpans)),
 	)
 	t.tracers = t.sdk
 	return t, nil
 }
 
 func newOTLP(ctx context.Context, endpoint string) (sdktrace.SpanExporter, error) {
-	// Without a scheme the exporter would choose TLS, and fail only at its first export.
-	if !strings.HasPrefix(endpoint, "http://") && !strings.HasPrefix(endpoint, "https://") {
-		return nil, fmt.Errorf("%w: %q", ErrEndpoint, endpoint)
+	if err := checkEndpoint(endpoint); err != nil {
+		return nil, err
 	}
 	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(endpoint))
 	if err != nil {
@@ -112,32 +107,12 @@ func newOTLP(ctx context.Context, endpoint string) (sdktrace.SpanExporter, error
 	return exporter, nil
 }
 
-func newMeters(registry *prometheus.Registry, res *resource.Resource) (*sdkmetric.MeterProvider, error) {
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo())
-	if err != nil {
-		return nil, fmt.Errorf("making the metrics exporter: %w", err)
+// checkEndpoint refuses an endpoint without a scheme: the exporter would choose TLS, and fail only at its first export.
+func checkEndpoint(endpoint string) error {
+	if !strings.HasPrefix(endpoint, "http://") && !strings.HasPrefix(endpoint, "https://") {
+		return fmt.Errorf("%w: %q", ErrEndpoint, endpoint)
 	}
-	return sdkmetric.NewMeterProvider(
-		sdkmetric.WithResource(res),
-		sdkmetric.WithReader(exporter),
-		sdkmetric.WithView(secondsView),
-	), nil
-}
-
-// secondsView gives all histograms in seconds the same buckets. The default ones
-// are meant for milliseconds: everything under 5 s would be in one.
-func secondsView(i sdkmetric.Instrument) (sdkmetric.Stream, bool) {
-	if i.Kind != sdkmetric.InstrumentKindHistogram || i.Unit != "s" {
-		return sdkmetric.Stream{}, false
-	}
-	return sdkmetric.Stream{
-		Name: i.Name, Description: i.Description, Unit: i.Unit,
-		// From a local commit to a step's deadline, about three a decade.
-		Aggregation: sdkmetric.AggregationExplicitBucketHistogram{Boundaries: []float64{
-			0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300,
-		}},
-	}, true
+	return nil
 }
 
 // Tracer returns a tracer, named after the package that uses it.
@@ -159,10 +134,10 @@ func (t *Telemetry) Registry() *prometheus.Registry { return t.registry }
 // Exporting reports whether spans are made and exported.
 func (t *Telemetry) Exporting() bool { return t.sdk != nil }
 
-// MetricsHandler serves the metrics in Prometheus' format. It shows nothing of
+// MetricsHandler serves the metrics in Prometheus' format, and with exemplars to who asks for OpenMetrics. It shows nothing of
 // ours after Shutdown.
 func (t *Telemetry) MetricsHandler() http.Handler {
-	return promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{Registry: t.registry})
+	return promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{Registry: t.registry, EnableOpenMetrics: true})
 }
 
 // Flush exports all spans that have ended.

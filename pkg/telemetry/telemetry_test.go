@@ -153,7 +153,7 @@ func TestNothingGlobal(t *testing.T) {
 func grpcPair(t *testing.T, server, client *telemetry.Telemetry, seen *metadata.MD) (c grpc_health_v1.HealthClient, stop func()) {
 	t.Helper()
 	lis := bufconn.Listen(1 << 16)
-	srv := grpc.NewServer(grpc.StatsHandler(server.ServerHandler()), grpc.UnaryInterceptor(
+	srv := grpc.NewServer(grpc.StatsHandler(server.ServerHandler(nil)), grpc.UnaryInterceptor(
 		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			*seen, _ = metadata.FromIncomingContext(ctx)
 			ctx = telemetry.WithAttributes(ctx, telemetry.OrderID.String("o-1"))
@@ -288,7 +288,7 @@ func TestMetrics(t *testing.T) {
 		"throughline_orders_total 3\n",
 		`throughline_wait_seconds_bucket{le="0.0025"} 0` + "\n",
 		`throughline_wait_seconds_bucket{le="0.005"} 1` + "\n",
-		"go_goroutines ",
+		"go_goroutine_count ",
 		`service_name="a"`,
 	} {
 		if !strings.Contains(got, want) {

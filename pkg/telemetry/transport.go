@@ -5,15 +5,21 @@ import (
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/stats"
 )
 
 // ServerHandler returns the stats handler of a gRPC server: spans under the
-// caller's trace, and metrics. For grpc.StatsHandler.
-func (t *Telemetry) ServerHandler() stats.Handler {
-	return otelgrpc.NewServerHandler(t.grpcOptions()...)
+// caller's trace, and metrics. For grpc.StatsHandler. What is not in serves, which is given the full name of a method, is neither traced nor
+// measured: a caller may ask for any number of methods that nobody has. nil is all.
+func (t *Telemetry) ServerHandler(serves func(method string) bool) stats.Handler {
+	opts := t.grpcOptions()
+	if serves != nil {
+		opts = append(opts, otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool { return serves(info.FullMethodName) }))
+	}
+	return otelgrpc.NewServerHandler(opts...)
 }
 
 // ClientHandler returns the stats handler of a gRPC client: spans, metrics, and
@@ -51,5 +57,8 @@ func (t *Telemetry) ClientTransport(base http.RoundTripper, provider string) htt
 		otelhttp.WithPropagators(propagation.NewCompositeTextMapPropagator()), // none at all
 		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return provider + " " + r.Method }),
 		otelhttp.WithSpanOptions(trace.WithAttributes(Provider.String(provider))),
+		otelhttp.WithMetricAttributesFn(func(*http.Request) []attribute.KeyValue {
+			return []attribute.KeyValue{Provider.String(provider)}
+		}),
 	)
 }

@@ -49,11 +49,8 @@ func RunWith(ctx context.Context, cfg Config, opts Options) (err error) {
 	}
 	tel := opts.Telemetry
 	if tel == nil {
-		tel, err = telemetry.Setup(ctx, telemetry.Config{
-			ServiceName: Name, Instance: cfg.Instance, OTLPEndpoint: cfg.OTLPEndpoint, Logger: logger,
-		})
-		if err != nil {
-			return fmt.Errorf("setting up telemetry: %w", err)
+		if tel, err = cfg.Setup(ctx, Name, cfg.Instance, true, logger); err != nil {
+			return err
 		}
 		defer func() {
 			// ctx is over by then.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -67,6 +68,9 @@ type Server struct {
 	*grpc.Server
 	// Health is what clients ask before they send calls here. It says SERVING until Drain.
 	Health *health.Server
+
+	once    sync.Once
+	methods map[string]bool // the full names; written once
 }
 
 // NewServer makes a server. It fails with ErrNoCredential when it would be open to everybody and is not Public.
@@ -98,12 +102,30 @@ func NewServer(c ServerConfig) (*Server, error) {
 		}, c.Interceptors...)...),
 		grpc.ChainStreamInterceptor(guard.stream),
 	}
+	s := &Server{Health: health.NewServer()}
 	if c.Telemetry != nil {
-		opts = append(opts, grpc.StatsHandler(c.Telemetry.ServerHandler()))
+		opts = append(opts, grpc.StatsHandler(c.Telemetry.ServerHandler(s.serves)))
 	}
-	s := &Server{Server: grpc.NewServer(append(opts, c.Options...)...), Health: health.NewServer()}
+	s.Server = grpc.NewServer(append(opts, c.Options...)...)
 	healthpb.RegisterHealthServer(s.Server, s.Health)
 	return s, nil
+}
+
+// serves says whether a method, by its full name, is served here, for what is told of calls. Probes of health are not: there is one every few seconds
+// on each connection.
+func (s *Server) serves(method string) bool {
+	if strings.HasPrefix(method, healthService) {
+		return false
+	}
+	s.once.Do(func() { // the services are all registered when the first call comes
+		s.methods = make(map[string]bool)
+		for service, info := range s.GetServiceInfo() {
+			for _, m := range info.Methods {
+				s.methods["/"+service+"/"+m.Name] = true
+			}
+		}
+	})
+	return s.methods[method]
 }
 
 // Drain tells clients to send no new calls, lets calls in hand finish and returns. When force is closed it cuts them off.

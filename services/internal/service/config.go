@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -29,10 +30,44 @@ type Config struct {
 	DatabaseConns int32         `env:"DATABASE_CONNS" envDefault:"8" doc:"most connections to the database"`
 	Grace         time.Duration `env:"GRACE" envDefault:"20s" doc:"time for the work in hand at shutdown"`
 
-	LogFormat    string `env:"LOG_FORMAT" envDefault:"json" doc:"json or text"`
-	LogLevel     string `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
-	Instance     string `env:"INSTANCE" doc:"tells the instances of the service apart in logs, traces and leases"`
-	OTLPEndpoint string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" prefix:"none" doc:"where traces go over gRPC; none when empty"`
+	LogFormat string `env:"LOG_FORMAT" envDefault:"json" doc:"json or text"`
+	LogLevel  string `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+	Instance  string `env:"INSTANCE" doc:"tells the instances of the service apart in logs, traces and leases"`
+	Reporting
+}
+
+// Reporting is what every service can be told of its traces and metrics. The names are those of OpenTelemetry.
+type Reporting struct {
+	OTLPEndpoint    string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" prefix:"none" doc:"where traces go over gRPC; none when empty"`
+	MetricsExporter string `env:"OTEL_METRICS_EXPORTER" prefix:"none" doc:"prometheus, also when empty, serves metrics; otlp sends them to the endpoint as well"`
+	Sampler         string `env:"OTEL_TRACES_SAMPLER" prefix:"none" doc:"which traces are recorded: parentbased_always_on, also when empty, parentbased_always_off or parentbased_traceidratio"`
+	SamplerArg      string `env:"OTEL_TRACES_SAMPLER_ARG" prefix:"none" doc:"the part of all traces that parentbased_traceidratio records: 0 to 1"`
+}
+
+// Setup makes a service's telemetry. edge is for one where outsiders come in: see [telemetry.SampleAtEdge].
+func (r Reporting) Setup(ctx context.Context, name, instance string, edge bool, log *slog.Logger) (*telemetry.Telemetry, error) {
+	ratio, err := telemetry.ParseRatio(r.Sampler, r.SamplerArg)
+	if err != nil {
+		return nil, fmt.Errorf("setting up telemetry: %w", err)
+	}
+	c := telemetry.Config{
+		ServiceName: name, Instance: instance, OTLPEndpoint: r.OTLPEndpoint, Sampler: telemetry.SampleRatio(ratio), Logger: log,
+	}
+	if edge {
+		c.Sampler = telemetry.SampleAtEdge(ratio)
+	}
+	switch r.MetricsExporter {
+	case "", "prometheus":
+	case "otlp":
+		c.OTLPMetrics = true
+	default:
+		return nil, fmt.Errorf("%w: %q", errMetricsExporter, r.MetricsExporter)
+	}
+	tel, err := telemetry.Setup(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("setting up telemetry: %w", err)
+	}
+	return tel, nil
 }
 
 // defaults of a Config that was not read from an environment.

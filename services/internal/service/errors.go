@@ -3,6 +3,9 @@ package service
 import "errors"
 
 var (
+	// errMetricsExporter: a way for metrics that is not known.
+	errMetricsExporter = errors.New("OTEL_METRICS_EXPORTER must be prometheus or otlp")
+
 	// ErrArguments says that the program was called with arguments that it does not know.
 	ErrArguments = errors.New("the only argument is \"healthcheck\"; settings come from the environment")
 

@@ -41,11 +41,8 @@ func Run(ctx context.Context, spec Spec, opts Options) (err error) {
 	}
 	defer s.close()
 	if s.tel == nil {
-		s.tel, err = telemetry.Setup(ctx, telemetry.Config{
-			ServiceName: spec.Name, Instance: spec.Config.Instance, OTLPEndpoint: spec.Config.OTLPEndpoint, Logger: s.log,
-		})
-		if err != nil {
-			return fmt.Errorf("setting up telemetry: %w", err)
+		if s.tel, err = spec.Config.Setup(ctx, spec.Name, spec.Config.Instance, false, s.log); err != nil {
+			return err
 		}
 		defer func() {
 			// ctx is over by then.

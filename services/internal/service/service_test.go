@@ -222,7 +222,7 @@ func TestWaitsForItsDatabase(t *testing.T) {
 	if err := service.Healthcheck(t.Context(), r.addr.HTTP); err != nil {
 		t.Errorf("got healthcheck %v, want none", err)
 	}
-	if _, body := r.get("/metrics"); !strings.Contains(body, "go_goroutines") {
+	if _, body := r.get("/metrics"); !strings.Contains(body, "go_goroutine_count") {
 		t.Errorf("got no metrics: %.200s", body)
 	}
 	if err := r.end(); err != nil {

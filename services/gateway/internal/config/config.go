@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/throughline/throughline/services/gateway/internal/grpcapi"
+	"github.com/throughline/throughline/services/internal/service"
 )
 
 // ErrDevelopmentKey says that a key which everybody knows was given to a gateway that serves for real.
@@ -35,10 +36,11 @@ type Config struct {
 	CallTimeout time.Duration `env:"CALL_TIMEOUT" envDefault:"10s" doc:"how long a call to the order service may take, repeats included"`
 	Grace       time.Duration `env:"GRACE" envDefault:"20s" doc:"time for calls in hand at shutdown"`
 
-	LogFormat    string `env:"LOG_FORMAT" envDefault:"json" doc:"json or text"`
-	LogLevel     string `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
-	Instance     string `env:"INSTANCE" doc:"tells the instances of the gateway apart in logs and traces"`
-	OTLPEndpoint string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" prefix:"none" doc:"where traces go over gRPC; none when empty"`
+	LogFormat string `env:"LOG_FORMAT" envDefault:"json" doc:"json or text"`
+	LogLevel  string `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+	Instance  string `env:"INSTANCE" doc:"tells the instances of the gateway apart in logs and traces"`
+
+	service.Reporting
 }
 
 // WithDefaults answers c with its defaults in the place of zero values, for a Config that was not read from an environment.

@@ -36,6 +36,10 @@ func TestClientKeys(t *testing.T) {
 		t.Errorf("a service's call with the operator credential: got %v, want %s", err, grpcx.Unauthenticated)
 	}
 
+	if got, err := access.GetTerms(ctx, &orderv1.GetTermsRequest{}); err != nil || got.GetKeyLifetimeSeconds() != 24*60*60 || got.GetInProgressWaitMillis() != 2000 {
+		t.Errorf("terms: got %v, %v, want a lifetime of 24 h and a wait of 2 s", got, err)
+	}
+
 	both := []orderv1.Scope{orderv1.Scope_SCOPE_ORDERS_WRITE, orderv1.Scope_SCOPE_ORDERS_READ}
 	add := func(client string, k apikey.Key, othersAfter *int64, scopes ...orderv1.Scope) (*orderv1.ClientKey, error) {
 		resp, err := operators.AddKey(ctx, &orderv1.AddKeyRequest{

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/pluginpb"
 	"sigs.k8s.io/yaml"
+
+	"github.com/throughline/throughline/proto/openapi"
 )
 
 // object is a JSON object. The document is changed as plain JSON, not through a model of OpenAPI, so that nothing that
@@ -61,10 +63,11 @@ func complete(generated []byte) (document, html string, err error) {
 	}
 	addComponents(child(doc, "components"))
 	doc["info"] = object{
-		"title":       "Throughline",
-		"version":     "v1",
-		"description": description,
-		"license":     object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
+		"title":        "Throughline",
+		"version":      "v1",
+		"description":  description(openapi.DefaultTerms().Words()),
+		"license":      object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
+		openapi.Member: openapi.DefaultTerms().Numbers(),
 	}
 	// The document is served by the gateway that it describes.
 	doc["servers"] = []any{object{"url": "/"}}

@@ -1,35 +1,44 @@
 package main
 
+import "github.com/throughline/throughline/proto/openapi"
+
 // tag groups the operations of the document.
 const tag = "orders"
 
-const description = `Every call that changes something carries a key that the client mints, in the header Idempotency-Key. ` +
-	`A call may be repeated without limit: the same key with the same request answers what the first call answered.
+// description is the text at the top of the document.
+func description(terms map[string]string) string {
+	return `Every call that changes something carries a key that the client mints, in the header Idempotency-Key. ` +
+		`A call may be repeated without limit: the same key with the same request answers what the first call answered.
 
 **To never place an order twice**: mint a key for each order (a random UUID will do) and store it before the first call. Repeat the call ` +
-	`with the same key and the same body whenever its outcome is not known: no answer, half an answer, 409 with the type ` +
-	`key-in-progress, 429, or any 5xx. Wait as long as Retry-After says, or a growing random time. Every other answer is definite. ` +
-	`Never mint a new key for an order whose outcome is not known.
+		`with the same key and the same body whenever its outcome is not known: no answer, half an answer, 409 with the type ` +
+		`key-in-progress, 429, or any 5xx. Wait as long as Retry-After says, or a growing random time. Every other answer is definite. ` +
+		`Never mint a new key for an order whose outcome is not known.
 
 **Keys.** A key belongs to the client and to what it was used for: other clients' keys, and keys of cancellations, are different ` +
-	`keys. It is never reusable for another request, not even after its stored answer has expired. A request that is refused with 400, ` +
-	`401, 403, 413, 415, 429 or 431 does not use up its key, and a 5xx is never stored. Stored answers are kept for 24 hours unless the operator has set ` +
-	`another time; GET /v1/idempotency-keys/{key} says until when. Until then a repeat has the same status and the same bytes, and ` +
-	`Idempotency-Replayed: true. After that a repeat of the same request answers 200 with the order as it is now, and Idempotency-Key-Expired: true; ` +
-	`nothing is placed or cancelled anew. Of identical calls at the same time one is executed; the others wait for it, at most about two seconds, and replay its answer, ` +
-	`or get 409 with Retry-After: 1.
+		`keys. It is never reusable for another request, not even after its stored answer has expired. A request that is refused with 400, ` +
+		`401, 403, 413, 415, 429 or 431 does not use up its key, and a 5xx is never stored. ` + terms["key_lifetime_seconds"] + ` ` +
+		`GET /v1/idempotency-keys/{key} says until when. Until then a repeat has the same status and the same bytes, and ` +
+		`Idempotency-Replayed: true. After that a repeat of the same request answers 200 with the order as it is now, and Idempotency-Key-Expired: true; ` +
+		`nothing is placed or cancelled anew. Of identical calls at the same time one is executed; ` + terms["in_progress_wait_millis"] + ` and replay its answer, ` +
+		`or get 409 with Retry-After: 1.
 
 **What is compared.** A repeat is compared with the first request member by member; a member that is absent equals its default. White space, the order of ` +
-	`members, escapes, and headers do not matter. The 422 names the members that differ.
+		`members, escapes, and headers do not matter. The 422 names the members that differ.
 
 **Errors** are application/problem+json (RFC 9457) with a stable type. Decide by the type, or by reason, which is its last part.
 
 **JSON.** Amounts are integers in the currency's minor units (ISO 4217): 1250 is 12.50 EUR, 1250 JPY and 1.250 KWD. Requests are read strictly: members that are ` +
-	`unknown, repeated or written in another case, fractions and exponents in integers, invalid UTF-8, NUL, a byte-order mark, and anything after the object are refused. ` +
-	`Text lengths count Unicode characters.
+		`unknown, repeated or written in another case, fractions and exponents in integers, invalid UTF-8, NUL, a byte-order mark, and anything after the object are refused. ` +
+		`Text lengths count Unicode characters.
 
 **Limits.** A body has at most 262144 bytes, uncompressed: a Content-Encoding is refused with 415. Header lines have at most 32768 bytes together. ` +
-	`A request must arrive within 15 seconds. A client that calls too often gets 429 with Retry-After.`
+		`A request must arrive within 15 seconds. ` + terms["client_calls_per_second"] + ` ` + terms["call_timeout_millis"] + `
+
+**Recovery.** After a crash or an outage of ours is over, every key has a definite answer within 30 seconds.
+
+**Settings.** The numbers above that an operator can set are those of the service that serves this document. For programs they are in info.` + openapi.Member + `; -1 is no limit.`
+}
 
 // operation is what the protos do not say about one method's HTTP form.
 type operation struct {

@@ -15,7 +15,6 @@ import (
 	"github.com/throughline/throughline/pkg/lifecycle"
 	"github.com/throughline/throughline/pkg/telemetry"
 	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
-	"github.com/throughline/throughline/proto/openapi"
 	"github.com/throughline/throughline/services/gateway/internal/config"
 	"github.com/throughline/throughline/services/gateway/internal/grpcapi"
 	"github.com/throughline/throughline/services/gateway/internal/httpapi"
@@ -59,8 +58,9 @@ func (a *App) wire(ctx context.Context, cfg config.Config, tel *telemetry.Teleme
 	if err := a.listen(ctx, cfg); err != nil {
 		return err
 	}
+	access := orderv1.NewAccessServiceClient(a.orders)
 	api := grpcapi.New(grpcapi.Config{
-		Orders: orderv1.NewOrderServiceClient(a.orders), Clients: grpcapi.NewDirectory(clients, orderv1.NewAccessServiceClient(a.orders)),
+		Orders: orderv1.NewOrderServiceClient(a.orders), Clients: grpcapi.NewDirectory(clients, access),
 		Timeout: cfg.CallTimeout, Rate: cfg.ClientRate, Burst: cfg.ClientBurst, Logger: logger,
 	})
 	public, err := grpcx.NewServer(grpcx.ServerConfig{
@@ -76,13 +76,10 @@ func (a *App) wire(ctx context.Context, cfg config.Config, tel *telemetry.Teleme
 	var health lifecycle.Health
 	health.AddCheck("gateway", a.group.Check)
 	health.AddCheck("order", a.orderServes)
-	handler, err := httpapi.NewHandler(ctx, api, map[string]http.Handler{
-		"/healthz":      health.Healthz(),
-		"/readyz":       health.Readyz(),
-		"/metrics":      tel.MetricsHandler(),
-		"/openapi.yaml": document("application/yaml", openapi.YAML),
-		"/docs":         document("text/html; charset=utf-8", openapi.HTML),
-	}, logger)
+	terms := grpcapi.Terms{Own: api.Terms(), Service: access}
+	ops := httpapi.Documents(terms.Get, logger)
+	ops["/healthz"], ops["/readyz"], ops["/metrics"] = health.Healthz(), health.Readyz(), tel.MetricsHandler()
+	handler, err := httpapi.NewHandler(ctx, api, ops, logger)
 	if err != nil {
 		return err
 	}
@@ -152,17 +149,6 @@ func (a *App) orderServes(ctx context.Context) error {
 		return ErrNotServing
 	}
 	return nil
-}
-
-func document(contentType string, content []byte) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", contentType)
-		w.Header().Set("Cache-Control", "max-age=300")
-		// The page has its styles within it, and needs nothing else.
-		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'")
-		// An error here is a caller that went away.
-		_, _ = w.Write(content)
-	})
 }
 
 // serve runs a server and answers a channel that is closed at its end, and where its error is then.

@@ -50,6 +50,7 @@ type orders struct {
 	// keys are the clients' keys by prefix.
 	keys  map[string]tableKey
 	asked int // for keys
+	terms *orderv1.GetTermsResponse
 	// before, if set, runs first in each call; an error is the answer.
 	before func(ctx context.Context, method string) error
 }

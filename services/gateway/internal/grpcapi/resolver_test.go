@@ -19,6 +19,7 @@ import (
 
 // table is an order service that knows one key.
 type table struct {
+	orderv1.AccessServiceClient
 	key    apikey.Key
 	client atomic.Value // string
 	asked  atomic.Int64

@@ -15,6 +15,7 @@ import (
 	"github.com/throughline/throughline/pkg/keys"
 	"github.com/throughline/throughline/pkg/telemetry"
 	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
+	"github.com/throughline/throughline/proto/openapi"
 	"github.com/throughline/throughline/services/internal/grpcx"
 )
 
@@ -68,6 +69,11 @@ func New(cfg Config) *Server {
 	return &Server{orders: cfg.Orders, clients: cfg.Clients, timeout: cfg.Timeout, logger: cfg.Logger, pause: pause,
 		limits: newLimits(cfg.Rate, cfg.Burst),
 		waits:  make(chan struct{}, maxWaits), stopping: make(chan struct{})}
+}
+
+// Terms are the server's part of what callers are promised.
+func (s *Server) Terms() openapi.Terms {
+	return openapi.Terms{CallTimeout: s.timeout, ClientRate: float64(s.limits.rate), ClientBurst: s.limits.burst}
 }
 
 // CreateOrder places an order, or answers what it answered before for the same key.

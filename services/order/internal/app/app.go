@@ -65,7 +65,7 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 			orderv1.ClientService_ServiceDesc.ServiceName, orderv1.OrderBookService_ServiceDesc.ServiceName,
 			attentionv1.AttentionService_ServiceDesc.ServiceName,
 		},
-		Draining:  endings.Stop,
+		Draining: endings.Stop,
 		Components: []service.Component{
 			service.Runs("participants", func(stop, _ context.Context) error {
 				<-stop.Done()

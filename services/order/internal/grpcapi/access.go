@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -27,11 +28,23 @@ var scopes = map[apikey.Scope]orderv1.Scope{
 // Access is AccessService, for the gateway.
 type Access struct {
 	orderv1.UnimplementedAccessServiceServer
-	pool *pgxpool.Pool
+	pool  *pgxpool.Pool
+	terms orderv1.GetTermsResponse
 }
 
-// NewAccess makes an AccessService.
-func NewAccess(pool *pgxpool.Pool) *Access { return &Access{pool: pool} }
+// NewAccess makes an AccessService. keyLifetime is how long answers are kept.
+func NewAccess(pool *pgxpool.Pool, keyLifetime time.Duration) *Access {
+	a := &Access{pool: pool}
+	a.terms.KeyLifetimeSeconds = int64(keyLifetime / time.Second)
+	// As the connections tell the database, in milliseconds.
+	a.terms.InProgressWaitMillis, _ = strconv.ParseInt(pool.Config().ConnConfig.RuntimeParams["lock_timeout"], 10, 64)
+	return a
+}
+
+// GetTerms tells what this service is set to.
+func (a *Access) GetTerms(context.Context, *orderv1.GetTermsRequest) (*orderv1.GetTermsResponse, error) {
+	return &a.terms, nil
+}
 
 // ResolveKey tells whose a key is.
 func (a *Access) ResolveKey(ctx context.Context, req *orderv1.ResolveKeyRequest) (*orderv1.ResolveKeyResponse, error) {

@@ -39,8 +39,8 @@ const (
 // because it was dealt with before. It returns nil after the commit. When it returns an error nothing must have
 // happened, except after postgres.ErrCommitUnknown, where reading the inbox again tells.
 //
-// An error of the database pauses the consumer. An error that wraps [ErrPermanent] is the message's own and final; any other
-// error is the message's own and may pass.
+// An error of the database pauses the consumer. An error that wraps [ErrPermanent] is the message's own and final; one that wraps
+// [ErrElsewhere] is ours and of this release; any other error is the message's own and may pass.
 type Apply func(ctx context.Context, batch []messaging.Delivery) error
 
 // Processor runs the batches of one consumer to their end.
@@ -111,7 +111,11 @@ func (p *Processor) run(ctx context.Context, batch []messaging.Delivery, settled
 	case ctx.Err() != nil:
 		// Cut short: whatever is not acknowledged is delivered again.
 	case len(batch) > 1:
-		p.logger().Warn("batch failed, splitting it", "consumer", p.Consumer, "messages", len(batch), "error", err)
+		level := slog.LevelWarn
+		if errors.Is(err, ErrElsewhere) {
+			level = slog.LevelDebug // whoever waits for another release says so, and how often
+		}
+		p.logger().Log(ctx, level, "batch failed, splitting it", "consumer", p.Consumer, "messages", len(batch), "error", err)
 		half := len(batch) / 2
 		p.run(ctx, batch[:half], settled)
 		rest := batch[half:]
@@ -195,6 +199,12 @@ func Blame(err error) Culprit {
 // are those that failed by the message's own fault. The broker's count of deliveries is of no use: it also grows while
 // we are stopped or paused.
 func (p *Processor) fail(ctx context.Context, d messaging.Delivery, cause error) bool {
+	if errors.Is(cause, ErrElsewhere) {
+		delay := nakDelay(int(min(d.Attempt, 1000))) //nolint:gosec // bounded
+		p.logger().Debug("message left to another release", "consumer", p.Consumer, "message_id", d.ID, "in", delay, "error", cause)
+		p.giveBack(&d, delay)
+		return false
+	}
 	failed, age, err := p.blame(ctx, d, cause)
 	switch {
 	case errors.Is(cause, ErrPermanent):

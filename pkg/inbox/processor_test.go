@@ -268,6 +268,36 @@ func TestTransientFailureEndsAsDeadLetter(t *testing.T) {
 }
 
 // What the broker counts are deliveries; many of them happen while a consumer is stopped or paused.
+// A message for another release waits for it, however often it fails, and costs the others nothing.
+func TestMessageForAnotherReleaseIsKept(t *testing.T) {
+	t.Parallel()
+	pool, conn := pgtest.Open(t, newURL(t)), broker(t)
+	strange, known := command(), command()
+	var knows atomic.Bool
+	var tried atomic.Int64
+	p := &inbox.Processor{Pool: pool, Consumer: consumerName, MaxAttempts: 1, MinAge: time.Nanosecond, Apply: apply(pool, func(d messaging.Delivery) error {
+		if d.ID == strange.ID && !knows.Load() {
+			tried.Add(1)
+			return fmt.Errorf("%w: it says something new", inbox.ErrElsewhere)
+		}
+		return nil
+	})}
+	publish(t, conn, strange, known)
+	consume(t, conn, p)
+	eventually(t, "it was delivered more often than it may fail", func() bool { return tried.Load() >= 3 })
+	if got := count(t, pool, `SELECT count(*) FROM effect`); got != 1 {
+		t.Errorf("got %d effects beside a message for another release, want 1", got)
+	}
+	if got := count(t, pool, `SELECT (SELECT count(*) FROM dead_letter) + (SELECT count(*) FROM inbox_failure)`); got != 0 {
+		t.Errorf("got %d dead letters and failures, want none", got)
+	}
+	knows.Store(true)
+	eventually(t, "it is dealt with by a release that knows it", func() bool { return waiting(t, conn) == 0 })
+	if got := count(t, pool, `SELECT count(*) FROM effect`); got != 2 {
+		t.Errorf("got %d effects, want 2", got)
+	}
+}
+
 func TestDeliveriesAreNotAttempts(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Open(t, newURL(t))

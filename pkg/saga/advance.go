@@ -380,9 +380,14 @@ func (p *passage[T]) delay(i int) time.Duration {
 		}
 		d *= 2
 	}
+	return moved(p.in.ID, s.Asked, d)
+}
+
+// moved moves a delay by up to a fifth either way.
+func moved(id uuid.UUID, n int, d time.Duration) time.Duration {
 	h := fnv.New64a()
-	h.Write(p.in.ID[:])
-	h.Write(binary.LittleEndian.AppendUint64(nil, uint64(s.Asked)))
+	h.Write(id[:])
+	h.Write(binary.LittleEndian.AppendUint64(nil, uint64(n)))                      //nolint:gosec // a count, and any bits do
 	part := float64(h.Sum64()%1000) / 1000                                         // 0 to 1
 	return time.Duration(float64(d) * (0.8 + 0.4*part)).Truncate(time.Microsecond) // as the database keeps it
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
 
@@ -69,6 +70,11 @@ type Config[T proto.Message] struct {
 	Asker     Asker
 	// AskTimeout bounds one question; 0 means DefaultAskTimeout.
 	AskTimeout time.Duration
+	// DueRate bounds how many sagas RunTimers looks after each second whose deadline has passed, so that what an outage has left behind
+	// does not come at once; 0 means DefaultDueRate. [Release] lifts it for a while.
+	DueRate int
+	// Meter tells how many sagas need attention, and how many are left alone; nil tells nobody.
+	Meter metric.Meter
 	// Source names the service in messages, such as "/order".
 	Source string
 	// Consumer is the inbox consumer under which replies are marked.
@@ -83,6 +89,7 @@ type Engine[T proto.Message] struct {
 	cfg Config[T]
 	// definitions are the plans known here, by name and version.
 	definitions map[planKey]*Definition[T]
+	plans       []Plan // of the definitions
 	store       Store
 	tracer      trace.Tracer
 	log         *slog.Logger
@@ -111,6 +118,13 @@ func NewEngine[T proto.Message](cfg Config[T], definitions ...*Definition[T]) *E
 	for _, d := range definitions {
 		e.definitions[planKey{d.name, d.version}] = d
 	}
+	e.plans = e.plansOf()
+	if e.cfg.DueRate <= 0 {
+		e.cfg.DueRate = DefaultDueRate
+	}
+	if err := e.observe(); err != nil {
+		e.log.Error("sagas are not measured", telemetry.LogError, err) // they run all the same
+	}
 	return e
 }
 
@@ -118,7 +132,7 @@ func (e *Engine[T]) definition(in *Instance) (*Definition[T], error) {
 	d, ok := e.definitions[planKey{in.Definition, in.Version}]
 	// Of another plan with the same number the steps are not known either.
 	if !ok || !bytes.Equal(d.hash, in.Hash) {
-		return nil, fmt.Errorf("%w: %s version %d of saga %s", ErrUnknownDefinition, in.Definition, in.Version, in.ID)
+		return nil, fmt.Errorf("%w: %s, of saga %s", ErrUnknownDefinition, Plan{in.Definition, in.Version, in.Hash}, in.ID)
 	}
 	return d, nil
 }
@@ -177,7 +191,7 @@ func unitOf(births []*Birth) *Unit {
 	for _, b := range births {
 		u.Births = append(u.Births, b.record)
 		u.Histories = append(u.Histories, b.history)
-		u.Set = append(u.Set, Timer{b.record.Armed, b.record.ID})
+		u.Set = append(u.Set, Timer{Due: b.record.Armed, SagaID: b.record.ID})
 	}
 	return u
 }

@@ -40,7 +40,7 @@ func (d database) Load(ctx context.Context, sagas, messages []uuid.UUID) (Loaded
 	l := Loaded{Sagas: make(map[uuid.UUID]*Record, len(sagas)), Seen: make(map[uuid.UUID]bool)}
 	var b pgx.Batch
 	if len(messages) > 0 {
-		inbox.QueueSeen(&b, d.consumer, messages, l.Seen)
+		inbox.QueueRepeats(&b, d.consumer, messages, l.Seen)
 	}
 	queueLoad(&b, sagas, &l)
 	if err := d.pool.SendBatch(ctx, &b).Close(); err != nil {
@@ -83,8 +83,9 @@ func (d database) queue(b *pgx.Batch, u *Unit) error {
 	return nil
 }
 
-func (d database) Due(ctx context.Context, limit int) ([]Timer, error) {
-	rows, err := d.pool.Query(ctx, selectTimers, limit)
+func (d database) Due(ctx context.Context, plans []Plan, limit int) ([]Timer, error) {
+	names, versions, hashes := columns(plans)
+	rows, err := d.pool.Query(ctx, selectTimers, limit, names, versions, hashes)
 	if err != nil {
 		return nil, fmt.Errorf("reading timers: %w", err)
 	}
@@ -156,20 +157,27 @@ SELECT s.saga_no, t.revision, t.position, t.step, t.from_state, t.to_state, t.ca
   JOIN saga_instance s ON s.saga_id = t.saga_id`
 
 const insertTimers = `
-INSERT INTO saga_timer (due_at, saga_id)
-SELECT due_at, saga_id FROM unnest($1::timestamptz[], $2::uuid[]) AS t (due_at, saga_id)
+INSERT INTO saga_timer (due_at, saga_id, failures)
+SELECT due_at, saga_id, failures FROM unnest($1::timestamptz[], $2::uuid[], $3::integer[]) AS t (due_at, saga_id, failures)
 ON CONFLICT DO NOTHING`
 
 const deleteTimers = `
 DELETE FROM saga_timer t
- USING unnest($1::timestamptz[], $2::uuid[]) AS d (due_at, saga_id)
+ USING unnest($1::timestamptz[], $2::uuid[], $3::integer[]) AS d (due_at, saga_id, failures)
  WHERE t.due_at = d.due_at AND t.saga_id = d.saga_id`
 
+// selectTimers looks at the sagas of due timers one by one: there are few of those, and many sagas.
 const selectTimers = `
-SELECT due_at, saga_id
-  FROM saga_timer
- WHERE due_at <= now()
- ORDER BY due_at
+SELECT t.due_at, t.saga_id, t.failures
+  FROM saga_timer t
+  LEFT JOIN LATERAL (
+       SELECT s.status IN ('running', 'compensating') AND (s.name, s.definition_version, s.definition_hash) NOT IN
+              (SELECT name, version, hash FROM unnest($2::text[], $3::integer[], $4::bytea[]) AS p (name, version, hash)) AS strange
+         FROM saga_instance s
+        WHERE s.saga_id = t.saga_id
+        LIMIT 1) AS s ON true
+ WHERE t.due_at <= now() AND s.strange IS NOT TRUE
+ ORDER BY t.due_at
  LIMIT $1`
 
 // queueLoad adds the reading of sagas to a batch.
@@ -283,11 +291,11 @@ func queueTimers(b *pgx.Batch, sql string, timers []Timer) {
 	if len(timers) == 0 {
 		return
 	}
-	dues, ids := make([]time.Time, len(timers)), make([]uuid.UUID, len(timers))
+	dues, ids, failures := make([]time.Time, len(timers)), make([]uuid.UUID, len(timers)), make([]int32, len(timers))
 	for i, t := range timers {
-		dues[i], ids[i] = t.Due, t.SagaID
+		dues[i], ids[i], failures[i] = t.Due, t.SagaID, int32(t.Failures) //nolint:gosec // bounded
 	}
-	b.Queue(sql, dues, ids)
+	b.Queue(sql, dues, ids, failures)
 }
 
 func orNil(id uuid.UUID) *uuid.UUID {

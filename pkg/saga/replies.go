@@ -2,9 +2,12 @@ package saga
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -63,7 +66,7 @@ func (e *Engine[T]) ApplyReplies(ctx context.Context, batch []messaging.Delivery
 }
 
 func (e *Engine[T]) applyReply(ctx context.Context, w *work[T], records map[uuid.UUID]*Record, d *messaging.Delivery) error {
-	ctx, span := messaging.StartProcess(ctx, e.tracer, &d.Message)
+	ctx, span := messaging.StartProcess(ctx, e.tracer, d)
 	defer span.End()
 	r, ok := records[d.AggregateID]
 	if !ok {
@@ -77,6 +80,9 @@ func (e *Engine[T]) applyReply(ctx context.Context, w *work[T], records map[uuid
 		return fmt.Errorf("%w: reply %s to %s has the outcome %q", inbox.ErrPermanent, d.ID, d.StepName, d.Outcome)
 	}
 	it, err := w.item(r)
+	if errors.Is(err, ErrUnknownDefinition) {
+		return fmt.Errorf("%w: reply %s to %s: %w", inbox.ErrElsewhere, d.ID, d.StepName, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -116,13 +122,22 @@ const (
 	askers = 16
 )
 
-// RunTimers looks at sagas whose deadline has passed, until ctx ends. One instance does at a time; the others stand by.
+// RunTimers looks at sagas whose deadline has passed, until ctx ends. Of the engines that know the same plans one does at a time; the others
+// stand by. What has come due together, as after an outage, is looked at no faster than Config.DueRate says. Sagas whose plan is
+// not known here are left alone, and it is said how many they are, at the beginning and every minute.
 func (e *Engine[T]) RunTimers(ctx context.Context) error {
-	lease := postgres.NewLease(e.cfg.Pool, "saga_timer", e.cfg.Owner, timerLease)
+	var reporting sync.WaitGroup
+	defer reporting.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	reporting.Go(func() { e.reportUnknown(ctx) })
+
+	lease := postgres.NewLease(e.cfg.Pool, e.leaseName(), e.cfg.Owner, timerLease)
 	lease.Logger = e.log
+	limit := e.newThrottle()
 	err := lease.Run(ctx, func(ctx context.Context, _ int64) error {
 		for ctx.Err() == nil {
-			n, err := e.FireTimers(ctx)
+			n, err := e.fireTimers(ctx, limit)
 			if err != nil && ctx.Err() == nil {
 				e.log.Warn("timers failed, trying again", telemetry.LogError, err)
 			}
@@ -136,6 +151,16 @@ func (e *Engine[T]) RunTimers(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// leaseName is the same for engines that know the same plans. A release that knows others must not keep the timers of those waiting. What
+// two of them fire at once is settled by the sagas' revisions.
+func (e *Engine[T]) leaseName() string {
+	h := sha256.New()
+	for _, p := range e.plans {
+		fmt.Fprintf(h, "%q %d %x\n", p.Name, p.Version, p.Hash)
+	}
+	return "saga_timer/" + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
 func pause(ctx context.Context, d time.Duration) {

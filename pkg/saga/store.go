@@ -22,8 +22,9 @@ type Store interface {
 	// errors see [postgres.SendAtomic]; it fails with the class [postgres.Conflict] if a saga has another revision than it
 	// was read with, and with a unique violation if a saga that begins exists, or a message was dealt with before.
 	Commit(ctx context.Context, unit *Unit) error
-	// Due gives timers that are due, the earliest first, at most limit.
-	Due(ctx context.Context, limit int) ([]Timer, error)
+	// Due gives timers that are due, the earliest first, at most limit. It leaves out those of sagas that have not ended and have none of
+	// the plans.
+	Due(ctx context.Context, plans []Plan, limit int) ([]Timer, error)
 }
 
 // Loaded is what a [Store] knows of some sagas and messages.
@@ -75,4 +76,6 @@ type History struct {
 type Timer struct {
 	Due    time.Time
 	SagaID uuid.UUID
+	// Failures is how often in a row it was put off, because the saga could not be dealt with. It is not part of what a timer is known by.
+	Failures int
 }

@@ -2,7 +2,6 @@ package saga
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -15,11 +14,11 @@ import (
 	"github.com/throughline/throughline/pkg/telemetry"
 )
 
-// timerRetry is how long a saga waits whose deadline could not be dealt with.
-const timerRetry = 5 * time.Second
-
-// unknownRetry is the same for a saga whose definition is not known here: another release will deal with it.
-const unknownRetry = time.Minute
+// A saga whose deadline could not be dealt with waits so long before it is looked at again, twice as long each time, up to the most.
+const (
+	timerRetry    = 5 * time.Second
+	timerRetryMax = 10 * time.Minute
+)
 
 // silentAfter is how many questions in a row must run out of time before a participant counts as silent: more than one,
 // since one may have met a locked row.
@@ -29,8 +28,11 @@ const silentAfter = 3
 // reports how many timers it took. Sagas are asked about side by side and written one by one, so that one that fails costs
 // only itself; it is looked at again after the others. [Engine.RunTimers] does this again and again; who does not run that
 // calls it by hand.
-func (e *Engine[T]) FireTimers(ctx context.Context) (int, error) {
-	timers, err := e.store.Due(ctx, timerBatch)
+func (e *Engine[T]) FireTimers(ctx context.Context) (int, error) { return e.fireTimers(ctx, nil) }
+
+// fireTimers is FireTimers at a bounded rate. What the rate leaves behind stays due, and is the first of the next batch.
+func (e *Engine[T]) fireTimers(ctx context.Context, limit *throttle) (int, error) {
+	timers, err := e.store.Due(ctx, e.plans, timerBatch)
 	if err != nil || len(timers) == 0 {
 		return 0, err
 	}
@@ -47,16 +49,24 @@ func (e *Engine[T]) FireTimers(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("reading sagas whose timers are due: %w", err)
 	}
 	var idle []Timer // timers that nothing depends on any more
+	taken, due := len(timers), ids[:0]
+	for _, id := range ids { // in the sequence in which they came due
+		if r, ok := l.Sagas[id]; ok && !r.due().IsZero() {
+			due = append(due, id)
+		} else {
+			idle = append(idle, fired[id]...)
+		}
+	}
+	allowed := limit.allow(ctx, len(due))
+	for _, id := range due[allowed:] {
+		taken -= len(fired[id])
+	}
 	p := &pass{silent: make(map[string]int)}
 	// No group context: a saga that fails must not cut the others short.
 	var g errgroup.Group
 	g.SetLimit(askers)
-	for _, id := range ids {
-		r, ok := l.Sagas[id]
-		if !ok || r.due().IsZero() {
-			idle = append(idle, fired[id]...)
-			continue
-		}
+	for _, id := range due[:allowed] {
+		r := l.Sagas[id]
 		g.Go(func() error {
 			e.fireOrPutOff(ctx, p, r, l.Now, fired[id])
 			return nil
@@ -68,7 +78,7 @@ func (e *Engine[T]) FireTimers(ctx context.Context) (int, error) {
 			return 0, fmt.Errorf("deleting timers: %w", err)
 		}
 	}
-	return len(timers), nil
+	return taken, nil
 }
 
 // pass is one batch of timers.
@@ -84,19 +94,28 @@ func (e *Engine[T]) fireOrPutOff(ctx context.Context, p *pass, r *Record, now ti
 	if err == nil || isRace(err) || ctx.Err() != nil {
 		return // after a race the timer is still there, and is due
 	}
-	wait := timerRetry
-	if errors.Is(err, ErrUnknownDefinition) {
-		wait = unknownRetry
-		e.log.Error("saga left alone", telemetry.LogOrderID, r.ID, telemetry.LogError, err)
-	} else {
-		e.log.Warn("saga's deadline could not be dealt with, trying again", telemetry.LogOrderID, r.ID, telemetry.LogError, err)
+	failures := 1
+	for _, t := range fired {
+		failures = max(failures, t.Failures+1)
 	}
+	wait := putOff(r.ID, failures)
+	e.log.Warn("saga's deadline could not be dealt with, trying again", telemetry.LogOrderID, r.ID, telemetry.LogError, err,
+		"failures", failures, "in", wait)
 	// The saga is not touched. What it believes about its timer is now wrong, but in the past, so that it sets another
 	// when something happens to it.
-	putOff := &Unit{Fired: fired, Set: []Timer{{now.Add(wait), r.ID}}}
-	if err := e.store.Commit(ctx, putOff); err != nil && ctx.Err() == nil {
+	later := &Unit{Fired: fired, Set: []Timer{{Due: now.Add(wait), SagaID: r.ID, Failures: failures}}}
+	if err := e.store.Commit(ctx, later); err != nil && ctx.Err() == nil {
 		e.log.Warn("timer not put off, it stays due", telemetry.LogOrderID, r.ID, telemetry.LogError, err)
 	}
+}
+
+// putOff is how long a saga waits after so many failures in a row.
+func putOff(id uuid.UUID, failures int) time.Duration {
+	d := timerRetryMax
+	if failures <= 8 { // beyond that it is more than the most anyway
+		d = min(timerRetry<<(failures-1), timerRetryMax)
+	}
+	return moved(id, failures, d)
 }
 
 // fire asks about the overdue steps of one saga and applies the answers. A saga that changed meanwhile is left to its next
@@ -138,7 +157,7 @@ func (e *Engine[T]) fire(ctx context.Context, p *pass, r *Record, now time.Time,
 // whoever changes the saga at this moment may rely on one of the timers that fall away.
 func (e *Engine[T]) rearm(ctx context.Context, r *Record, fired []Timer) error {
 	r.Armed = r.due()
-	again := &Unit{Updates: []*Record{r}, Fired: fired, Set: []Timer{{r.Armed, r.ID}}}
+	again := &Unit{Updates: []*Record{r}, Fired: fired, Set: []Timer{{Due: r.Armed, SagaID: r.ID}}}
 	if err := e.store.Commit(ctx, again); err != nil {
 		return fmt.Errorf("setting the timer of saga %s anew: %w", r.ID, err)
 	}

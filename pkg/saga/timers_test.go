@@ -201,38 +201,57 @@ func TestSilentParticipantDoesNotStarveOthers(t *testing.T) {
 	}
 }
 
-// TestOneThatFailsCostsOnlyItself has a saga whose definition is not known, and one whose rows cannot be written.
+// TestOneThatFailsCostsOnlyItself has sagas whose rows cannot be written, more than a batch of timers holds: they are put off for longer
+// each time, and others get their turn.
 func TestOneThatFailsCostsOnlyItself(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	ids := f.begin(3)
-	unknown, blocked, healthy := ids[0], ids[1], ids[2]
-	f.exec(`UPDATE saga_instance SET definition_version = 9 WHERE saga_id = $1`, unknown)
-	f.exec(`ALTER TABLE sale ADD CONSTRAINT not_this CHECK (id <> '` + blocked.String() + `' OR changes > 100)`)
-	for _, id := range ids {
-		f.pass(id, 2*time.Hour)
-	}
+	ids := f.begin(saga.TimerBatch + 2)
+	blocked, healthy := ids[:saga.TimerBatch+1], ids[saga.TimerBatch+1]
+	f.exec(`CREATE TABLE blocked AS SELECT unnest($1::uuid[]) AS id`, blocked)
+	f.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN IF NEW.id IN (SELECT id FROM blocked) THEN RAISE EXCEPTION 'not this one'; END IF; RETURN NEW; END $$;
+		CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON sale FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	f.exec(`UPDATE saga_timer SET due_at = now() - interval '1 hour' - (saga_id = ANY ($1))::int * interval '1 day'`, blocked)
+	f.exec(`UPDATE saga_instance SET state = jsonb_set(state, '{steps,0,due}', to_jsonb(now() - interval '1 hour'))`)
 	f.answering(done, nil)
-	f.fire()
-	f.wantStatus(healthy, saga.Running)
-	if got := f.lastWritten(healthy); got.Step != "ship" {
-		t.Errorf("command of the healthy saga: got %+v, want ship", got)
+	for range 2 { // those that fail come first, and are more than one batch holds
+		f.fire()
 	}
-	for _, id := range []uuid.UUID{unknown, blocked} {
-		if in := f.get(id); in.Revision != 1 {
-			t.Errorf("revision of a saga that failed: got %d, want 1", in.Revision)
-		}
-		f.wantNumber("timers that were put off", 1, `SELECT count(*) FROM saga_timer WHERE saga_id = $1 AND due_at > now()`, id)
-		f.wantTimers(id, 1)
+	if got := f.get(healthy).Steps[0].Phase; got != saga.Done {
+		t.Errorf("step of the saga that does not fail: got %s, want done", got)
 	}
-	for _, want := range []string{"level=ERROR msg=\"saga left alone\" order_id=" + unknown.String(), "order_id=" + blocked.String()} {
-		if !strings.Contains(f.logged.String(), want) {
-			t.Errorf("log:\n got %s\nwant a line with %s", f.logged, want)
-		}
+	if !strings.Contains(f.logged.String(), "order_id="+blocked[0].String()) {
+		t.Errorf("log:\n got %s\nwant a line about %s", f.logged, blocked[0])
 	}
 	if n := f.fire(); n != 0 {
 		t.Errorf("timers fired again: got %d, want 0", n)
 	}
+	waits := map[time.Duration]bool{}
+	want, id := 5*time.Second, blocked[0]
+	for failures := 1; failures <= 10; failures++ {
+		var wait time.Duration
+		var counted int
+		if err := f.pool.QueryRow(t.Context(), `SELECT due_at - now(), failures FROM saga_timer WHERE saga_id = $1`, id).Scan(&wait, &counted); err != nil {
+			t.Fatalf("reading the timer: %v", err)
+		}
+		// Some time has passed since it was put off.
+		if counted != failures || wait > want*12/10 || wait < want*8/10-4*time.Second {
+			t.Errorf("after failure %d: got put off by %s the %d. time, want about %s", failures, wait, counted, want)
+		}
+		waits[wait] = true
+		want = min(2*want, 10*time.Minute)
+		f.exec(`DELETE FROM saga_timer WHERE saga_id <> $1`, id)
+		f.exec(`UPDATE saga_timer SET due_at = now()`)
+		f.fire()
+	}
+	if in := f.get(id); in.Revision != 1 {
+		t.Errorf("revision of a saga that failed: got %d, want 1", in.Revision)
+	}
+	f.exec(`DELETE FROM blocked`)
+	f.exec(`UPDATE saga_timer SET due_at = now()`)
+	f.fire()
+	f.wantNumber("failures on record after a success", 0, `SELECT coalesce(max(failures), 0) FROM saga_timer WHERE saga_id = $1`, id)
 }
 
 // TestReplyRacesTimer lets a reply and the answer to a question come at once.

@@ -164,10 +164,10 @@ func (s *sagaStore) Load(ctx context.Context, sagas, messages []uuid.UUID) (l sa
 	return l, err
 }
 
-func (s *sagaStore) Due(ctx context.Context, limit int) (timers []saga.Timer, err error) {
+func (s *sagaStore) Due(ctx context.Context, plans []saga.Plan, limit int) (timers []saga.Timer, err error) {
 	if died := actorOf(ctx).do(edgeRead, func() {
 		s.db.at(s.service.world.now)
-		timers, err = s.db.Due(context.Background(), limit)
+		timers, err = s.db.Due(context.Background(), plans, limit)
 	}); died != nil {
 		return nil, died
 	}

@@ -37,7 +37,10 @@ func TestStore(t *testing.T, open func(*testing.T) Keeper) {
 		"MovesByCompareAndSet":  (*examiner).movesByCompareAndSet,
 		"WritesAllOrNothing":    (*examiner).writesAllOrNothing,
 		"DealsWithMessagesOnce": (*examiner).dealsWithMessagesOnce,
+		"KeepsOpenSteps":        (*examiner).keepsOpenSteps,
 		"KeepsTimers":           (*examiner).keepsTimers,
+		"KeepsFailures":         (*examiner).keepsFailures,
+		"LeavesStrangePlans":    (*examiner).leavesStrangePlans,
 		"LeavesOutWhatIsNot":    (*examiner).leavesOutWhatIsNot,
 		"GivesCopies":           (*examiner).givesCopies,
 	} {
@@ -77,12 +80,15 @@ func (x *examiner) born() *saga.Record {
 	return x.load([]uuid.UUID{r.ID}, nil).Sagas[r.ID]
 }
 
+// plan is that of all sagas here.
+var plan = saga.Plan{Name: "place-order", Version: 3, Hash: []byte{1, 2, 3}}
+
 func record() *saga.Record {
 	id := uuid.New()
 	at := Epoch.Add(5 * time.Second)
 	return &saga.Record{
 		Instance: saga.Instance{
-			ID: id, Definition: "place-order", Version: 3, Hash: []byte{1, 2, 3}, IdempotencyKey: "key-1", Status: saga.Running,
+			ID: id, Definition: plan.Name, Version: plan.Version, Hash: plan.Hash, IdempotencyKey: "key-1", Status: saga.Running,
 			Steps: []saga.StepState{{Name: "a", Phase: saga.Sent, Attempts: 1, Asked: 2, Detail: []byte{7}, Since: Epoch, Due: at}, {Name: "b"}},
 			Seen:  map[string]uuid.UUID{"p": keys.NewMessageID()}, Armed: at, Revision: 1,
 		},
@@ -261,11 +267,67 @@ func (x *examiner) keepsTimers() {
 
 func (x *examiner) due(limit int, want ...saga.Timer) {
 	x.Helper()
-	got, err := x.Due(x.Context(), limit)
-	same := func(a, b saga.Timer) bool { return a.SagaID == b.SagaID && a.Due.Equal(b.Due) }
+	x.dueOf([]saga.Plan{plan}, limit, want...)
+}
+
+func (x *examiner) dueOf(plans []saga.Plan, limit int, want ...saga.Timer) {
+	x.Helper()
+	got, err := x.Due(x.Context(), plans, limit)
+	same := func(a, b saga.Timer) bool {
+		return a.SagaID == b.SagaID && a.Due.Equal(b.Due) && a.Failures == b.Failures
+	}
 	if err != nil || !slices.EqualFunc(got, want, same) {
 		x.Errorf("timers due, at most %d: got %v, %v, want %v", limit, got, err, want)
 	}
+}
+
+// keepsOpenSteps has two steps that are under way side by side.
+func (x *examiner) keepsOpenSteps() {
+	r := x.born()
+	r.Steps = []saga.StepState{
+		{Name: "a", Phase: saga.Sent, Attempts: 2, Asked: 1, Since: Epoch, Due: Epoch.Add(time.Minute)},
+		{Name: "b", Phase: saga.Waiting, Attempts: 1, Since: Epoch.Add(time.Second), Due: Epoch.Add(time.Hour), Detail: []byte("what for")},
+		{Name: "c"},
+	}
+	r.Seen = map[string]uuid.UUID{"p": keys.NewMessageID(), "q": keys.NewMessageID()}
+	c, d := chain(r), chain(r)
+	c.Messages = append(c.Messages, d.Messages...)
+	x.commit(&saga.Unit{Updates: []*saga.Record{r}, Chains: []outbox.Chain{c}})
+	got := x.load([]uuid.UUID{r.ID}, nil).Sagas[r.ID]
+	x.sameState(got, r)
+	if got.Seen["q"] != r.Seen["q"] {
+		x.Errorf("seen: got %v, want %v", got.Seen, r.Seen)
+	}
+	if ids := x.Outbox(r.ID); len(ids) != 2 {
+		x.Errorf("outbox: got %d messages of one change, want 2", len(ids))
+	}
+}
+
+func (x *examiner) keepsFailures() {
+	r := x.born()
+	at := x.load([]uuid.UUID{r.ID}, nil).Now
+	first := saga.Timer{Due: at, SagaID: r.ID, Failures: 3}
+	x.commit(&saga.Unit{Set: []saga.Timer{first}})
+	x.commit(&saga.Unit{Set: []saga.Timer{{Due: at, SagaID: r.ID}}}) // what is there is left as it is
+	x.due(10, first)
+	second := saga.Timer{Due: at, SagaID: r.ID, Failures: 4}
+	x.commit(&saga.Unit{Fired: []saga.Timer{{Due: at, SagaID: r.ID}}, Set: []saga.Timer{second}})
+	x.due(10, second)
+}
+
+func (x *examiner) leavesStrangePlans() {
+	r := x.born()
+	timer := saga.Timer{Due: x.load([]uuid.UUID{r.ID}, nil).Now, SagaID: r.ID}
+	x.commit(&saga.Unit{Set: []saga.Timer{timer}})
+	other, older, changed := plan, plan, plan
+	other.Name, older.Version, changed.Hash = "another", plan.Version-1, []byte{9}
+	x.dueOf([]saga.Plan{other, older, changed}, 10)
+	x.dueOf(nil, 10)
+	x.dueOf([]saga.Plan{other, plan}, 10, timer)
+	x.due(10, timer)
+	r.Status = saga.Completed // nothing is left to do for it, whatever its plan was
+	x.commit(&saga.Unit{Updates: []*saga.Record{r}})
+	x.dueOf([]saga.Plan{other}, 10, timer)
 }
 
 func (x *examiner) leavesOutWhatIsNot() {

@@ -22,9 +22,10 @@ import (
 type Memory struct {
 	now func() time.Time
 
-	mu     sync.Mutex // guards what follows
-	sagas  map[uuid.UUID]*saga.Record
-	timers map[timerKey]bool
+	mu    sync.Mutex // guards what follows
+	sagas map[uuid.UUID]*saga.Record
+	// timers tells for each how often it was put off.
+	timers map[timerKey]int
 	seen   map[uuid.UUID]bool
 	// outbox is what was written about each saga, in sequence.
 	outbox map[uuid.UUID][]messaging.Message
@@ -38,7 +39,7 @@ type timerKey struct {
 // NewMemory makes a store with a clock.
 func NewMemory(now func() time.Time) *Memory {
 	return &Memory{
-		now: now, sagas: make(map[uuid.UUID]*saga.Record), timers: make(map[timerKey]bool), seen: make(map[uuid.UUID]bool),
+		now: now, sagas: make(map[uuid.UUID]*saga.Record), timers: make(map[timerKey]int), seen: make(map[uuid.UUID]bool),
 		outbox: make(map[uuid.UUID][]messaging.Message),
 	}
 }
@@ -83,7 +84,9 @@ func (m *Memory) Commit(_ context.Context, u *saga.Unit) error {
 		delete(m.timers, keyOf(t))
 	}
 	for _, t := range u.Set {
-		m.timers[keyOf(t)] = true
+		if _, ok := m.timers[keyOf(t)]; !ok {
+			m.timers[keyOf(t)] = t.Failures
+		}
 	}
 	for _, c := range u.Chains {
 		for _, msg := range c.Messages {
@@ -118,16 +121,24 @@ func (m *Memory) check(u *saga.Unit) error {
 }
 
 // Due implements saga.Store.
-func (m *Memory) Due(_ context.Context, limit int) ([]saga.Timer, error) {
+func (m *Memory) Due(_ context.Context, plans []saga.Plan, limit int) ([]saga.Timer, error) {
 	timers := m.Timers()
 	now := m.now()
 	due := timers[:0]
 	for _, t := range timers {
-		if len(due) < limit && !t.Due.After(now) {
+		if len(due) < limit && !t.Due.After(now) && !m.strange(t.SagaID, plans) {
 			due = append(due, t)
 		}
 	}
 	return due, nil
+}
+
+// strange tells whether a saga has not ended and has none of the plans.
+func (m *Memory) strange(id uuid.UUID, plans []saga.Plan) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, ok := m.sagas[id]
+	return ok && !r.Status.Ended() && !slices.ContainsFunc(plans, func(p saga.Plan) bool { return p.Of(&r.Instance) })
 }
 
 // Timers gives all timers, the earliest first.
@@ -135,8 +146,8 @@ func (m *Memory) Timers() []saga.Timer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	timers := make([]saga.Timer, 0, len(m.timers))
-	for k := range m.timers {
-		timers = append(timers, saga.Timer{Due: time.UnixMicro(k.due).UTC(), SagaID: k.id})
+	for k, failures := range m.timers {
+		timers = append(timers, saga.Timer{Due: time.UnixMicro(k.due).UTC(), SagaID: k.id, Failures: failures})
 	}
 	slices.SortFunc(timers, func(a, b saga.Timer) int {
 		if c := a.Due.Compare(b.Due); c != 0 {

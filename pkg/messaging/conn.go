@@ -14,6 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -41,6 +43,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Tracer makes the spans of publishing and consuming; nil makes none.
 	Tracer trace.Tracer
+	// Meter tells how far behind consumers are; nil tells nobody.
+	Meter metric.Meter
 	// PublishTimeout and PublishWindow default to the constants above.
 	PublishTimeout time.Duration
 	PublishWindow  int
@@ -70,6 +74,7 @@ type link struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	closed chan struct{}
+	server []attribute.KeyValue // on the spans of what goes over it
 }
 
 // Conn keeps a connection to the broker: when one ends it makes another, for ever. It never buffers what could not be sent.
@@ -86,6 +91,8 @@ type Conn struct {
 	mu      sync.Mutex // guards what follows; written by keep
 	session Session
 	changed chan struct{}
+
+	lag lag
 }
 
 // Connect begins to connect. It returns at once, also while the broker is away: use [Conn.WaitConnected] to wait. The only
@@ -110,6 +117,9 @@ func Connect(cfg Config) (*Conn, error) {
 	if err := check(cfg.URL, opts); err != nil {
 		cancel()
 		return nil, fmt.Errorf("connecting to the broker: %w", err)
+	}
+	if err := c.lag.observe(c, cfg.Meter); err != nil {
+		c.log.Error("consumers are not measured", "error", err) // they work all the same
 	}
 	go c.keep(ctx, opts)
 	return c, nil
@@ -201,6 +211,7 @@ func (c *Conn) dial(opts []nats.Option) (*link, error) {
 	if l.nc, err = nats.Connect(c.cfg.URL, opts...); err != nil {
 		return nil, err
 	}
+	l.server = serverOf(l.nc)
 	l.js, err = jetstream.New(l.nc,
 		jetstream.WithPublishAsyncTimeout(c.cfg.PublishTimeout),
 		jetstream.WithPublishAsyncMaxPending(c.cfg.PublishWindow))
@@ -306,6 +317,7 @@ func (c *Conn) Renew() {
 
 // Close ends the connection. What waits for an acknowledgement fails.
 func (c *Conn) Close() {
+	c.lag.end()
 	c.cancel()
 	<-c.done
 }

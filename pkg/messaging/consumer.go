@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Defaults of [ConsumerConfig].
@@ -51,7 +52,13 @@ type Delivery struct {
 	// StoredAt is when the stream stored the message.
 	StoredAt time.Time
 
-	raw jetstream.Msg
+	// Duplicate is set by who deals with the delivery and finds that its message was dealt with before; see [Delivery.Repeat].
+	Duplicate bool
+
+	raw      jetstream.Msg
+	consumer string
+	arrived  time.Time         // in this process
+	received trace.SpanContext // of the receipt, once there is one
 }
 
 // Ack tells the broker that the message is dealt with. A lost ack leads to another delivery, which the inbox absorbs;
@@ -137,9 +144,10 @@ func (c *Conn) consumeOnce(stop, work context.Context, cfg ConsumerConfig, handl
 	if err != nil {
 		return fmt.Errorf("creating consumer %s: %w", cfg.Name, err)
 	}
+	defer c.lag.add(cfg.Name, consumer)()
 	p := &pump{
 		cfg: cfg, consumer: consumer, link: session.link, handle: handle,
-		arrived: make(chan jetstream.Msg, cfg.Batch), failed: make(chan error, 1), over: make(chan struct{}),
+		arrived: make(chan arrival, cfg.Batch), failed: make(chan error, 1), over: make(chan struct{}),
 		batch: make([]Delivery, 0, cfg.Batch),
 	}
 	return p.run(stop, work)
@@ -152,10 +160,16 @@ type pump struct {
 	consumer jetstream.Consumer
 	link     *link
 	handle   Handler
-	arrived  chan jetstream.Msg // written by the subscription, read by run
-	failed   chan error         // written by the subscription: there is nothing to consume any more
-	over     chan struct{}      // closed when run has returned, so that the subscription does not wait for it
+	arrived  chan arrival  // written by the subscription, read by run
+	failed   chan error    // written by the subscription: there is nothing to consume any more
+	over     chan struct{} // closed when run has returned, so that the subscription does not wait for it
 	batch    []Delivery
+}
+
+// arrival is a message and when it came.
+type arrival struct {
+	jetstream.Msg
+	at time.Time
 }
 
 func (p *pump) run(stop, work context.Context) error {
@@ -163,7 +177,7 @@ func (p *pump) run(stop, work context.Context) error {
 	sub, err := p.consumer.Consume(
 		func(m jetstream.Msg) {
 			select {
-			case p.arrived <- m:
+			case p.arrived <- arrival{m, time.Now()}:
 			case <-p.over:
 			}
 		},
@@ -217,12 +231,12 @@ func (p *pump) fail(err error) {
 }
 
 // flush hands over a batch that begins with first: what is here, without waiting for more.
-func (p *pump) flush(work context.Context, first jetstream.Msg) {
-	p.batch = append(p.batch[:0], delivery(first))
+func (p *pump) flush(work context.Context, first arrival) {
+	p.batch = append(p.batch[:0], p.delivery(first))
 	for len(p.batch) < p.cfg.Batch {
 		select {
 		case m := <-p.arrived:
-			p.batch = append(p.batch, delivery(m))
+			p.batch = append(p.batch, p.delivery(m))
 			continue
 		default:
 		}
@@ -255,9 +269,9 @@ func (p *pump) rest(work context.Context, sub jetstream.ConsumeContext) {
 	}
 }
 
-func delivery(m jetstream.Msg) Delivery {
+func (p *pump) delivery(m arrival) Delivery {
 	msg, err := Parse(m.Subject(), m.Headers(), m.Data())
-	d := Delivery{Message: msg, Malformed: err, raw: m}
+	d := Delivery{Message: msg, Malformed: err, raw: m.Msg, consumer: p.cfg.Name, arrived: m.at}
 	if meta, err := m.Metadata(); err == nil {
 		d.Attempt, d.StreamSequence, d.StoredAt = meta.NumDelivered, meta.Sequence.Stream, meta.Timestamp
 	}

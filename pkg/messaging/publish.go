@@ -8,8 +8,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/throughline/throughline/pkg/telemetry"
 )
 
 // Ack says where a message was stored.
@@ -37,22 +39,33 @@ func (c *Conn) Publish(ctx context.Context, m *Message) *Pending { return c.Sess
 //
 // It blocks only while more than the publish window wait for their acknowledgement, and no longer than the publish timeout.
 func (s Session) Publish(ctx context.Context, m *Message) *Pending {
-	return s.publish(ctx, m, m.toNATS())
+	return s.PublishUnder(ctx, m, m.Carrier())
+}
+
+// PublishUnder is [Session.Publish] with another parent of its span than the one that the message carries.
+func (s Session) PublishUnder(ctx context.Context, m *Message, parent telemetry.Carrier) *Pending {
+	return s.publish(ctx, &parent, m, m.toNATS())
 }
 
 // Republish sends a message that was sent before, on purpose. The stream would take it for a repeat and store nothing, so it
-// gets an id of its own for the broker; consumers know it by its message id, which stays.
+// gets an id of its own for the broker; consumers know it by its message id, which stays. Its span is in the trace of ctx, and links to the message's own.
 func (s Session) Republish(ctx context.Context, m *Message, deliveryID uuid.UUID) *Pending {
 	msg := m.toNATS()
 	msg.Header.Set(HeaderMessageID, deliveryID.String())
-	return s.publish(ctx, m, msg)
+	var opts []trace.SpanStartOption
+	if link, ok := telemetry.LinkFrom(m.Carrier()); ok {
+		link.Attributes = []attribute.KeyValue{telemetry.Relation.String(telemetry.RelationReplay)}
+		opts = append(opts, trace.WithLinks(link))
+	}
+	return s.publish(ctx, nil, m, msg, opts...)
 }
 
-func (s Session) publish(ctx context.Context, m *Message, msg *nats.Msg) *Pending {
+// publish sends; parent is what its span belongs under, in the place of the context's own.
+func (s Session) publish(ctx context.Context, parent *telemetry.Carrier, m *Message, msg *nats.Msg, opts ...trace.SpanStartOption) *Pending {
 	if s.link == nil {
 		return &Pending{session: s, err: nats.ErrConnectionClosed}
 	}
-	span := s.conn.startPublish(ctx, m, msg)
+	span := s.startPublish(ctx, parent, m, msg, opts...)
 	future, err := s.link.js.PublishMsgAsync(msg, jetstream.WithStallWait(s.conn.cfg.PublishTimeout))
 	return &Pending{session: s, future: future, span: span, err: err}
 }
@@ -67,7 +80,7 @@ func (p *Pending) Wait(ctx context.Context) (Ack, error) {
 	}
 	if p.span != nil {
 		if err != nil {
-			p.span.SetStatus(codes.Error, err.Error())
+			telemetry.Fail(p.span, err)
 		}
 		p.span.End()
 	}

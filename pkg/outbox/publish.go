@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/messaging"
+	"github.com/throughline/throughline/pkg/telemetry"
 )
 
 // failure is a row that could not be published. The rows after it in its chain were not tried.
@@ -19,7 +22,7 @@ type failure struct {
 
 // publish sends chains side by side, and the rows of each one after another, each after the acknowledgement of the one
 // before, all over one connection. It gives the failure of each chain that failed.
-func (r *Relay) publish(ctx context.Context, session messaging.Session, chains []Chain) []failure {
+func (r *Relay) publish(ctx context.Context, session messaging.Session, chains []Chain, by publisher) []failure {
 	var failures []failure
 	active := make([]*Chain, len(chains))
 	for i := range chains {
@@ -30,8 +33,9 @@ func (r *Relay) publish(ctx context.Context, session messaging.Session, chains [
 	for at := 0; len(active) > 0; at++ {
 		pending, done = pending[:0], done[:0]
 		for _, c := range active {
-			fault.At(fault.OutboxPublishing, c.Messages[at].AggregateID, concern(&c.Messages[at]))
-			pending = append(pending, session.Publish(ctx, &c.Messages[at]))
+			m := &c.Messages[at]
+			fault.At(fault.OutboxPublishing, m.AggregateID, concern(m))
+			pending = append(pending, session.PublishUnder(ctx, m, r.waited(ctx, m, by)))
 		}
 		still := active[:0]
 		for i, c := range active {
@@ -43,6 +47,7 @@ func (r *Relay) publish(ctx context.Context, session messaging.Session, chains [
 			}
 			fault.At(fault.OutboxPublished, m.AggregateID, concern(m))
 			done = append(done, sent{m.ID, ack.Stream, ack.Sequence})
+			r.told.sent(ctx, m, by, r.conn.Tracer() != nil)
 			if at+1 < len(c.Messages) {
 				still = append(still, c)
 			}
@@ -56,19 +61,24 @@ func (r *Relay) publish(ctx context.Context, session messaging.Session, chains [
 // concern tells what a message is about: a step, or for an event its subject.
 func concern(m *messaging.Message) string { return cmp.Or(m.StepName, m.Subject) }
 
-// unsent counts the rows of chains that were not acknowledged, given the failures of [Relay.publish].
-func unsent(chains []Chain, failures []failure) (n int) {
-	failed := make(map[uuid.UUID]bool, len(failures))
-	for _, f := range failures {
-		failed[f.id] = true
+// waited makes the span of a message's wait in the outbox, from when it was written to now, and gives what the span of its publishing belongs under.
+func (r *Relay) waited(ctx context.Context, m *messaging.Message, by publisher) telemetry.Carrier {
+	tracer := r.conn.Tracer()
+	if tracer == nil {
+		return m.Carrier()
 	}
-	for _, c := range chains {
-		for i := range c.Messages {
-			if failed[c.Messages[i].ID] {
-				n += len(c.Messages) - i
-				break
-			}
-		}
+	now := time.Now()
+	ctx, span := tracer.Start(telemetry.Extract(ctx, m.Carrier()), "outbox "+m.Subject, trace.WithTimestamp(writtenAt(m, now)),
+		trace.WithAttributes(m.Identity()...), trace.WithAttributes(telemetry.PublishedBy.String(string(by)),
+			telemetry.MessagingMessageID.String(m.ID.String()), telemetry.OutboxWaitMS.Int64(now.Sub(writtenAt(m, now)).Milliseconds())))
+	span.End(trace.WithTimestamp(now))
+	return telemetry.Inject(ctx)
+}
+
+// writtenAt is about when a message was written to the outbox. Its id tells, to the millisecond, by the clock of who wrote it.
+func writtenAt(m *messaging.Message, now time.Time) time.Time {
+	if m.CreatedAt.IsZero() || m.CreatedAt.After(now) {
+		return now
 	}
-	return n
+	return m.CreatedAt
 }

@@ -37,9 +37,11 @@ const (
 	sweepLease     = 3 * time.Second
 	removeInterval = 200 * time.Millisecond
 	removeBatch    = 1000
-	sweepRows      = 1000   // looked at in one pass
-	sweepPage      = 250    // aggregates whose pending rows are in memory at one time
-	sweepKeys      = 20_000 // rows whose keys a full sweep has in memory at one time
+	sweepRows      = 1000 // looked at in one pass
+	sweepPage      = 250  // aggregates whose pending rows are in memory at one time
+	// sweepKeys bounds the rows whose keys a full sweep has in memory at one time: some 6 MB. Each page looks at the whole
+	// table, so ten million rows are looked at a hundred times in the eight minutes that they take to go out.
+	sweepKeys = 100_000
 	// maxRefusals is how often the broker may refuse a row for good before the row is set aside.
 	maxRefusals = 3
 	retryWait   = 500 * time.Millisecond
@@ -72,6 +74,8 @@ type Relay struct {
 	told  *instruments
 	// nudge wakes the sweep of this process. It is a hint: the sweep looks by itself soon enough.
 	nudge chan struct{}
+	// pageKeys is sweepKeys, but for tests.
+	pageKeys int
 	// flying counts the hand-offs in progress, so that a stop can wait for them.
 	flying sync.WaitGroup
 	// ctx ends when hand-offs must be cut short.
@@ -103,8 +107,8 @@ func NewRelay(pool *pgxpool.Pool, conn *messaging.Conn, cfg Config) *Relay {
 	r := &Relay{
 		pool: pool, conn: conn, cfg: cfg, log: cfg.Logger,
 		drain: rate.NewLimiter(rate.Limit(cfg.SweepRate), cfg.SweepRate),
-		nudge: make(chan struct{}, 1),
-		ctx:   ctx, cancel: cancel,
+		nudge: make(chan struct{}, 1), pageKeys: sweepKeys,
+		ctx: ctx, cancel: cancel,
 		acked: newAcked(),
 	}
 	var err error
@@ -147,8 +151,7 @@ func (r *Relay) HandOff(chains []Chain) {
 	}
 	go func() {
 		defer r.release(rows)
-		failures := r.publish(r.ctx, session, proven)
-		r.told.published.Add(r.ctx, int64(rows-unsent(proven, failures)), byHandOff)
+		failures := r.publish(r.ctx, session, proven, handOff)
 		if len(failures) > 0 {
 			r.log.Warn("hand-off left to the sweep", "chains", len(failures), "error", failures[0].err)
 		}

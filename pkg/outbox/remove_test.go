@@ -103,7 +103,7 @@ func TestRowsOfAnEndedSessionAreKept(t *testing.T) {
 		return n
 	}
 	publish := func() {
-		if f := r.publish(ctx, conn.Session(), chains); f != nil {
+		if f := r.publish(ctx, conn.Session(), chains, handOff); f != nil {
 			t.Fatalf("publishing: %v", f[0].err)
 		}
 	}

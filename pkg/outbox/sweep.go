@@ -42,7 +42,7 @@ SELECT ` + messageColumns + `
  WHERE o.aggregate_id = ANY ($1::uuid[]) AND o.set_aside_at IS NULL AND NOT ` + held
 
 // selectKeys pages through all pending rows, by aggregate. It looks at each row of a narrow table once for each page, and a
-// page is large, so that a backlog of millions costs some dozens of looks and no index.
+// page is large, so that a backlog of millions costs dozens of looks and no index.
 const selectKeys = `
 SELECT message_id, created_at, aggregate_id
   FROM outbox o
@@ -211,7 +211,7 @@ type key struct {
 // failed.
 func (r *Relay) sweepAll(ctx context.Context, session messaging.Session) (err error) {
 	var last uuid.UUID
-	for size := sweepKeys; ; {
+	for size := r.pageKeys; ; {
 		rows, failed := r.pool.Query(ctx, selectKeys, last, size)
 		if failed != nil {
 			return fmt.Errorf("listing rows to sweep: %w", failed)
@@ -232,7 +232,7 @@ func (r *Relay) sweepAll(ctx context.Context, session messaging.Session) (err er
 			}
 			keys = whole
 		}
-		last, size = keys[len(keys)-1].Aggregate, sweepKeys
+		last, size = keys[len(keys)-1].Aggregate, r.pageKeys
 		for len(keys) > 0 {
 			n := endOfPage(keys)
 			if failed := r.sweepRows(ctx, session, keys[:n]); failed != nil {
@@ -312,8 +312,7 @@ func (r *Relay) sweepMessages(ctx context.Context, session messaging.Session, me
 		fault.At(fault.OutboxSwept, messages[i].AggregateID, concern(&messages[i]))
 	}
 	chains := chainsOf(messages)
-	failures := r.publish(ctx, session, chains)
-	r.told.published.Add(ctx, int64(len(messages)-unsent(chains, failures)), bySweep)
+	failures := r.publish(ctx, session, chains, swept)
 	for _, f := range failures {
 		if !errors.Is(f.err, messaging.ErrNeverAccepted) {
 			err = f.err

@@ -53,7 +53,7 @@ func (r *Runner) ApplyCommands(ctx context.Context, batch []messaging.Delivery) 
 		if seen[d.ID] {
 			continue
 		}
-		processing, span := messaging.StartProcess(ctx, r.cfg.Tracer, &d.Message)
+		processing, span := messaging.StartProcess(ctx, r.cfg.Tracer, d)
 		defer span.End()
 		if err := in.take(d, telemetry.Inject(processing)); err != nil {
 			return err

@@ -21,6 +21,34 @@ const (
 	Duplicate      = attribute.Key("throughline.duplicate")
 	OutboxWaitMS   = attribute.Key("throughline.outbox_wait_ms")
 	Provider       = attribute.Key("throughline.provider")
+	// Attention is why a person is needed.
+	Attention = attribute.Key("throughline.attention")
+	// Undo is on the spans of what undoes another step.
+	Undo = attribute.Key("throughline.undo")
+	// Delivery is how often the broker has delivered the message.
+	Delivery = attribute.Key("throughline.delivery")
+	// Consumer is the durable name of a consumer, on metrics.
+	Consumer = attribute.Key("throughline.consumer")
+	// PublishedBy is hand_off or sweep.
+	PublishedBy = attribute.Key("throughline.published_by")
+	// DeadLetter is on the span of giving a message up.
+	DeadLetter = attribute.Key("throughline.dead_letter")
+	// Relation, on a link, is one of the Relation… values.
+	Relation = attribute.Key("throughline.relation")
+)
+
+// What a span may be to the one that it links to.
+const (
+	// RelationRetry: a client's request with the key of an earlier one.
+	RelationRetry = "retry"
+	// RelationRedelivery: another delivery of a message.
+	RelationRedelivery = "redelivery"
+	// RelationLate: a delivery so late that it is not in its sender's trace.
+	RelationLate = "late_delivery"
+	// RelationReplay: a message that an operator has dealt with, or sent, again.
+	RelationReplay = "replay"
+	// RelationRequest: what somebody asked to be done to an order, in that order's trace.
+	RelationRequest = "request"
 )
 
 // Attributes of the messaging semantic conventions, v1.43.0, that we set.

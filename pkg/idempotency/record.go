@@ -58,6 +58,12 @@ type Record struct {
 	ExpiresAt time.Time
 	// Replays is read only: how often a [ReplayCounter] has counted that the answer was given again.
 	Replays int64
+	// Mismatches is read only: how often it has counted that the key came with another request.
+	Mismatches int64
+	// LastReplayAt and LastMismatchAt are read only: about when that was last; nil if never.
+	LastReplayAt, LastMismatchAt *time.Time
+	// Instance is read only: which instance has given the answer; empty where that is not on record.
+	Instance string
 }
 
 // Same reports whether a request with this fingerprint is certainly the one that was answered. False decides nothing: the
@@ -117,7 +123,7 @@ func QueueForget(b *pgx.Batch, ids ...uuid.UUID) { b.Queue(deleteForgotten, ids)
 
 const selectRecords = `
 SELECT record_id, operation, fingerprint, fingerprint_version, request, status, header, body, response, created_at, expires_at,
-       replays
+       replays, coalesce(mismatches, 0), last_replay_at, last_mismatch_at, coalesce(instance, '')
   FROM idempotency_record
  WHERE record_id = ANY ($1::uuid[]) AND expires_at > now()`
 
@@ -149,7 +155,7 @@ func collect(rows pgx.Rows, found map[uuid.UUID]Record) error {
 	for rows.Next() {
 		var r Record
 		if err := rows.Scan(&r.ID, &r.Operation, &r.Fingerprint, &r.FingerprintVersion, &r.Request, &r.Status, &r.Header, &r.Body, &r.Response,
-			&r.CreatedAt, &r.ExpiresAt, &r.Replays); err != nil {
+			&r.CreatedAt, &r.ExpiresAt, &r.Replays, &r.Mismatches, &r.LastReplayAt, &r.LastMismatchAt, &r.Instance); err != nil {
 			return fmt.Errorf("scanning an idempotency record: %w", err)
 		}
 		r.Lifetime = r.ExpiresAt.Sub(r.CreatedAt)

@@ -25,7 +25,7 @@ const (
 // Rows are locked in the order of their ids. A lost count harms nobody, so the session does not wait for the disk.
 const addReplays = `
 WITH counted AS (
-    SELECT * FROM unnest($1::uuid[], $2::bigint[]) AS c (record_id, replays)
+    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS c (record_id, replays, mismatches)
 ), locked AS MATERIALIZED (
     SELECT r.record_id
       FROM idempotency_record r JOIN counted c ON c.record_id = r.record_id
@@ -33,12 +33,15 @@ WITH counted AS (
        FOR NO KEY UPDATE OF r
 )
 UPDATE idempotency_record r
-   SET replays = r.replays + c.replays
+   SET replays = r.replays + c.replays,
+       last_replay_at = CASE WHEN c.replays > 0 THEN now() ELSE r.last_replay_at END,
+       mismatches = nullif(coalesce(r.mismatches, 0) + c.mismatches, 0),
+       last_mismatch_at = CASE WHEN c.mismatches > 0 THEN now() ELSE r.last_mismatch_at END
   FROM counted c JOIN locked l ON l.record_id = c.record_id
  WHERE r.record_id = c.record_id
    AND set_config('synchronous_commit', 'off', true) IS NOT NULL`
 
-// ReplayCounter counts replays. It collects them in memory and adds them to their records once in a while, all with one statement, so
+// ReplayCounter counts replays, and requests that were refused because their key was used for another one. It collects them in memory and adds them to their records once in a while, all with one statement, so
 // that a replay stays a read and replays of one key never wait for each other. What a process had not written when it died
 // was not counted: the number is for people who look into what happened, and decides nothing.
 type ReplayCounter struct {
@@ -48,22 +51,31 @@ type ReplayCounter struct {
 	Logger   *slog.Logger
 
 	mu      sync.Mutex
-	counted map[uuid.UUID]int64 // written by Count, taken by Flush
+	counted map[uuid.UUID]count // written by Count and Mismatch, taken by Flush
 	dropped int64               // what found no room
 }
 
+type count struct{ replays, mismatches int64 }
+
+func (c count) plus(d count) count { return count{c.replays + d.replays, c.mismatches + d.mismatches} }
+
 // Count counts one replay of a record. It never waits.
-func (c *ReplayCounter) Count(id uuid.UUID) {
+func (c *ReplayCounter) Count(id uuid.UUID) { c.add(id, count{replays: 1}) }
+
+// Mismatch counts one request that came with the key of a record and was another one. It never waits.
+func (c *ReplayCounter) Mismatch(id uuid.UUID) { c.add(id, count{mismatches: 1}) }
+
+func (c *ReplayCounter) add(id uuid.UUID, n count) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.counted == nil {
-		c.counted = make(map[uuid.UUID]int64)
+		c.counted = make(map[uuid.UUID]count)
 	}
 	if _, known := c.counted[id]; !known && len(c.counted) >= maxCounted {
-		c.dropped++
+		c.dropped += n.replays + n.mismatches
 		return
 	}
-	c.counted[id]++
+	c.counted[id] = c.counted[id].plus(n)
 }
 
 // Run writes what was counted until stop ends, and then once more. Failures of the database are logged; what could not be written
@@ -107,11 +119,11 @@ func (c *ReplayCounter) Flush(ctx context.Context) error {
 		ids = append(ids, id)
 	}
 	slices.SortFunc(ids, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
-	numbers := make([]int64, len(ids))
+	replays, mismatches := make([]int64, len(ids)), make([]int64, len(ids))
 	for i, id := range ids {
-		numbers[i] = counted[id]
+		replays[i], mismatches[i] = counted[id].replays, counted[id].mismatches
 	}
-	if _, err := c.Pool.Exec(ctx, addReplays, ids, numbers); err != nil {
+	if _, err := c.Pool.Exec(ctx, addReplays, ids, replays, mismatches); err != nil {
 		c.putBack(counted)
 		return fmt.Errorf("counting replays of %d records: %w", len(ids), err)
 	}
@@ -121,18 +133,8 @@ func (c *ReplayCounter) Flush(ctx context.Context) error {
 	return nil
 }
 
-func (c *ReplayCounter) putBack(counted map[uuid.UUID]int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.counted == nil {
-		c.counted = counted
-		return
-	}
+func (c *ReplayCounter) putBack(counted map[uuid.UUID]count) {
 	for id, n := range counted {
-		if _, known := c.counted[id]; !known && len(c.counted) >= maxCounted {
-			c.dropped += n
-			continue
-		}
-		c.counted[id] += n
+		c.add(id, n)
 	}
 }

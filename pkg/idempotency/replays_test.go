@@ -82,3 +82,35 @@ func TestReplayCounterKeeps(t *testing.T) {
 		t.Errorf("got %d replays, want 2", got)
 	}
 }
+
+// Requests that were refused because their key was used for another one are counted beside the replays, each with its last time.
+func TestMismatches(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, idempotency.Migrations())
+	a, b := record("a"), record("b")
+	if err := insert(t.Context(), pool, a, b); err != nil {
+		t.Fatal(err)
+	}
+	c := &idempotency.ReplayCounter{Pool: pool}
+	c.Count(a.ID)
+	c.Mismatch(a.ID)
+	c.Mismatch(a.ID)
+	c.Count(b.ID)
+	for range 2 { // the second time there is nothing to add
+		if err := c.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := idempotency.Find(t.Context(), pool, a.ID, b.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := found[a.ID]; r.Replays != 1 || r.Mismatches != 2 || r.LastReplayAt == nil || r.LastMismatchAt == nil || r.Instance != t.Name() {
+		t.Errorf("record of a: got %d replays (last %v), %d mismatches (last %v), instance %q, want 1, 2, both times, and %q",
+			r.Replays, r.LastReplayAt, r.Mismatches, r.LastMismatchAt, r.Instance, t.Name())
+	}
+	if r := found[b.ID]; r.Replays != 1 || r.Mismatches != 0 || r.LastReplayAt == nil || r.LastMismatchAt != nil {
+		t.Errorf("record of b: got %d replays (last %v), %d mismatches (last %v), want 1, a time, 0 and none",
+			r.Replays, r.LastReplayAt, r.Mismatches, r.LastMismatchAt)
+	}
+}

@@ -30,6 +30,17 @@ SELECT $1, id FROM unnest($2::uuid[]) AS u (id)`
 
 const selectSeen = `SELECT message_id FROM inbox WHERE consumer = $1 AND message_id = ANY ($2::uuid[])`
 
+// Rows are locked in the order of their ids. Nobody waits for the disk for the sake of a count.
+const countRepeats = `
+WITH seen AS (
+    SELECT message_id FROM inbox WHERE consumer = $1 AND message_id = ANY ($2::uuid[]) ORDER BY message_id FOR NO KEY UPDATE
+)
+UPDATE inbox i
+   SET repeats = coalesce(i.repeats, 0) + 1, repeated_at = now()
+  FROM seen
+ WHERE i.consumer = $1 AND i.message_id = seen.message_id AND set_config('synchronous_commit', 'off', true) IS NOT NULL
+RETURNING i.message_id`
+
 // QueueMarks adds to a batch, which runs as one transaction, the rows that say that the consumer has dealt with the
 // messages. The transaction fails with a violation of [Constraint] if one of them was dealt with already.
 func QueueMarks(b *pgx.Batch, consumer string, ids []uuid.UUID) {
@@ -54,7 +65,17 @@ func Mark(ctx context.Context, tx pgx.Tx, consumer string, id uuid.UUID) (bool, 
 // QueueSeen adds to a batch of reads the question which of the messages were dealt with already. The answer is in seen once
 // the batch has run. It is a fast path: only the insert of the mark is the truth.
 func QueueSeen(b *pgx.Batch, consumer string, ids []uuid.UUID, seen map[uuid.UUID]bool) {
-	b.Queue(selectSeen, consumer, ids).Query(func(rows pgx.Rows) error {
+	queueSeen(b, selectSeen, consumer, ids, seen)
+}
+
+// QueueRepeats is [QueueSeen] for those who have the messages in hand: it counts each of those that were dealt with before as one that
+// came again. As long as there are none it only reads.
+func QueueRepeats(b *pgx.Batch, consumer string, ids []uuid.UUID, seen map[uuid.UUID]bool) {
+	queueSeen(b, countRepeats, consumer, ids, seen)
+}
+
+func queueSeen(b *pgx.Batch, sql, consumer string, ids []uuid.UUID, seen map[uuid.UUID]bool) {
+	b.Queue(sql, consumer, ids).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var id uuid.UUID
 			if err := rows.Scan(&id); err != nil {

@@ -100,7 +100,7 @@ func OnPostgres(pool *pgxpool.Pool, projector Projector, consumer string) Store 
 func (d database) Load(ctx context.Context, orders, messages []uuid.UUID) (Loaded, error) {
 	l := Loaded{Steps: make(map[Key]*Record), Rows: make(map[uuid.UUID]*Row), Seen: make(map[uuid.UUID]bool)}
 	var b pgx.Batch
-	inbox.QueueSeen(&b, d.consumer, messages, l.Seen)
+	inbox.QueueRepeats(&b, d.consumer, messages, l.Seen)
 	queueLoad(&b, orders, l.Steps)
 	d.projector.QueueLoad(&b, orders, l.Rows)
 	b.Queue(`SELECT now()`).QueryRow(func(row pgx.Row) error { return row.Scan(&l.Now) })

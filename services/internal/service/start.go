@@ -57,7 +57,8 @@ func (s *state) check(ctx context.Context) error {
 // run waits for what the service needs, builds it and runs its parts.
 func (s *server) run(stop, work context.Context, ready func()) error {
 	s.state.set("waiting for the database", nil)
-	pool, err := s.openDatabase(stop)
+	owner := s.owner()
+	pool, err := s.openDatabase(stop, owner)
 	if err != nil {
 		return ended(stop, err)
 	}
@@ -70,7 +71,7 @@ func (s *server) run(stop, work context.Context, ready func()) error {
 		return err
 	}
 	defer conn.Close()
-	group, err := s.build(stop, pool, conn)
+	group, err := s.build(stop, owner, pool, conn)
 	if err != nil {
 		return ended(stop, err)
 	}
@@ -86,10 +87,11 @@ func ended(stop context.Context, err error) error {
 	return err
 }
 
-// openDatabase waits for the database and migrates it.
-func (s *server) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
+// openDatabase waits for the database and migrates it. Connections have the name of this instance, which rows that are to tell who
+// has written them take from there.
+func (s *server) openDatabase(ctx context.Context, owner string) (*pgxpool.Pool, error) {
 	cfg := postgres.Config{
-		URL: s.spec.Config.DatabaseURL, MaxConns: s.spec.Config.DatabaseConns, AppName: "throughline-" + s.spec.Name, Logger: s.log,
+		URL: s.spec.Config.DatabaseURL, MaxConns: s.spec.Config.DatabaseConns, AppName: owner, Logger: s.log,
 		PlanOnce: true, StatementTimeout: statementTimeout,
 	}
 	if s.tel.Exporting() {
@@ -121,8 +123,7 @@ func (s *server) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
 }
 
 // build makes the parts, in the order in which they start.
-func (s *server) build(ctx context.Context, pool *pgxpool.Pool, conn *messaging.Conn) (*lifecycle.Group, error) {
-	owner := s.owner()
+func (s *server) build(ctx context.Context, owner string, pool *pgxpool.Pool, conn *messaging.Conn) (*lifecycle.Group, error) {
 	rt := &Runtime{
 		Name: s.spec.Name, Owner: owner, Logger: s.log, Telemetry: s.tel, Pool: pool, Conn: conn,
 		Relay: outbox.NewRelay(pool, conn, outbox.Config{

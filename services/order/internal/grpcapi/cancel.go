@@ -144,6 +144,7 @@ func (s *Server) replayCancel(ctx context.Context, recordID uuid.UUID, req *orde
 		return nil, fmt.Errorf("decoding the stored request of a cancellation: %w", err)
 	}
 	if paths := differences(first, req); len(paths) > 0 {
+		s.cfg.Replays.Mismatch(recordID)
 		return nil, mismatch(paths)
 	}
 	if !stored {

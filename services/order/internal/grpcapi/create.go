@@ -147,6 +147,7 @@ func (s *Server) replay(ctx context.Context, req *orderv1.CreateOrderRequest, pl
 	}
 	if row.Version != pl.Row.Version || string(row.Hash) != string(pl.Row.Hash) {
 		if err := s.sameOrder(req, row); err != nil {
+			s.countMismatch(id, err)
 			return nil, err
 		}
 	}
@@ -166,6 +167,13 @@ func (s *Server) replay(ctx context.Context, req *orderv1.CreateOrderRequest, pl
 	}
 	s.cfg.Replays.Count(id)
 	return resp, answer(ctx, record.Body, replayedAnswer)
+}
+
+// countMismatch counts a request that was refused because its key was used for another one.
+func (s *Server) countMismatch(id uuid.UUID, err error) {
+	if grpcx.ReasonOf(err) == grpcx.KeyMismatch {
+		s.cfg.Replays.Mismatch(id)
+	}
 }
 
 // sameOrder compares a request with the one that the order was made from.

@@ -19,7 +19,7 @@ func Webhooks(cfg webhook.Config, secrets []string) http.Handler {
 	cfg.Read = func(body []byte, header http.Header) (webhook.Notice, error) {
 		n, err := provider.ReadWebhook(body, header, secrets)
 		n.Queue = func(b *pgx.Batch) {
-			participant.QueueNudge(b, n.OrderID, AuthorizePayment, CapturePayment, VoidPayment)
+			participant.QueueNotice(b, n.OrderID, AuthorizePayment, n.ID, n.Type, AuthorizePayment, CapturePayment, VoidPayment)
 		}
 		return n, err
 	}

@@ -121,8 +121,9 @@ func (p *Payment) Create(ctx context.Context, key uuid.UUID) (payment.Intent, er
 	params.AddMetadata(metaOrderID, p.charge.OrderID.String())
 	params.AddMetadata(metaStepKey, p.charge.StepKey.String())
 	params.SetIdempotencyKey(key.String())
+	q := write(ctx, opCreate, key, "")
 	pi, err := p.client.api.V1PaymentIntents.Create(ctx, params)
-	return p.answer(opCreate, pi, err)
+	return p.answer(q, pi, err)
 }
 
 // Confirm holds the money, unless the provider says otherwise.
@@ -130,25 +131,28 @@ func (p *Payment) Confirm(ctx context.Context, key uuid.UUID, id string) (paymen
 	params := &stripe.PaymentIntentConfirmParams{}
 	params.AddExpand(charge)
 	params.SetIdempotencyKey(key.String())
+	q := write(ctx, opConfirm, key, id)
 	pi, err := p.client.api.V1PaymentIntents.Confirm(ctx, id, params)
-	return p.answer(opConfirm, pi, err)
+	return p.answer(q, pi, err)
 }
 
 // Retrieve asks for the intent as it is now.
 func (p *Payment) Retrieve(ctx context.Context, id string) (payment.Intent, error) {
 	params := &stripe.PaymentIntentRetrieveParams{}
 	params.AddExpand(charge)
+	q := question(ctx, opRetrieve, id)
 	pi, err := p.client.api.V1PaymentIntents.Retrieve(ctx, id, params)
-	return p.answer(opRetrieve, pi, err)
+	return p.answer(q, pi, err)
 }
 
 // Find searches for the order's intents. What it finds is there, as it was a moment ago; what it does not find may be there all
 // the same. Intents that are not this order's, or about other money, are left out.
-func (p *Payment) Find(ctx context.Context) ([]payment.Intent, error) {
+func (p *Payment) Find(ctx context.Context) (found []payment.Intent, err error) {
 	params := &stripe.PaymentIntentSearchParams{SearchParams: stripe.SearchParams{
 		Query: fmt.Sprintf("metadata['%s']:'%s'", metaOrderID, p.charge.OrderID), Single: true,
 	}}
-	var found []payment.Intent
+	q := question(ctx, opSearch, "")
+	defer func() { q.note(nil, "", err) }()
 	for pi, err := range p.client.api.V1PaymentIntents.Search(ctx, params) {
 		if err != nil {
 			return nil, p.fail(opSearch, err)
@@ -165,16 +169,18 @@ func (p *Payment) Capture(ctx context.Context, key uuid.UUID, id string) (paymen
 	params := &stripe.PaymentIntentCaptureParams{}
 	params.AddExpand(charge)
 	params.SetIdempotencyKey(key.String())
+	q := write(ctx, opCapture, key, id)
 	pi, err := p.client.api.V1PaymentIntents.Capture(ctx, id, params)
-	return p.answer(opCapture, pi, err)
+	return p.answer(q, pi, err)
 }
 
 // Cancel ends the intent for good and releases what it holds.
 func (p *Payment) Cancel(ctx context.Context, key uuid.UUID, id string, why payment.Cancellation) (payment.Intent, error) {
 	params := &stripe.PaymentIntentCancelParams{CancellationReason: stripe.String(string(why))}
 	params.SetIdempotencyKey(key.String())
+	q := write(ctx, opCancel, key, id)
 	pi, err := p.client.api.V1PaymentIntents.Cancel(ctx, id, params)
-	return p.answer(opCancel, pi, err)
+	return p.answer(q, pi, err)
 }
 
 // RefundRest gives back all that is captured and not refunded yet. No amount is sent: so a repeat under the key has the same
@@ -183,23 +189,30 @@ func (p *Payment) RefundRest(ctx context.Context, key uuid.UUID, id string) (pay
 	params := &stripe.RefundCreateParams{PaymentIntent: stripe.String(id)}
 	params.AddMetadata(metaOrderID, p.charge.OrderID.String())
 	params.SetIdempotencyKey(key.String())
+	q := write(ctx, opRefund, key, id)
 	r, err := p.client.api.V1Refunds.Create(ctx, params)
 	if err != nil {
-		return payment.Refund{}, p.fail(opRefund, err)
+		err = p.fail(opRefund, err)
+		q.note(nil, "", err)
+		return payment.Refund{}, err
 	}
 	refund, err := p.refund(r, id)
 	if err != nil {
-		return payment.Refund{}, p.fail(opRefund, err)
+		err = p.fail(opRefund, err)
+		q.note(r.LastResponse, "", err)
+		return payment.Refund{}, err
 	}
+	q.note(r.LastResponse, refund.ID, nil)
 	refund.Replayed = r.LastResponse != nil && replayed(r.LastResponse)
 	return refund, nil
 }
 
 // Refunds lists all refunds of an intent.
-func (p *Payment) Refunds(ctx context.Context, id string) ([]payment.Refund, error) {
+func (p *Payment) Refunds(ctx context.Context, id string) (refunds []payment.Refund, err error) {
 	params := &stripe.RefundListParams{PaymentIntent: stripe.String(id)}
 	params.Limit = stripe.Int64(100)
-	var refunds []payment.Refund
+	q := question(ctx, opRefunds, id)
+	defer func() { q.note(nil, "", err) }()
 	for r, err := range p.client.api.V1Refunds.List(ctx, params) {
 		if err != nil {
 			return nil, p.fail(opRefunds, err)
@@ -225,14 +238,19 @@ func (p *Payment) refund(r *stripe.Refund, intent string) (payment.Refund, error
 }
 
 // answer turns what the SDK returns into an intent of ours, or an error.
-func (p *Payment) answer(operation string, pi *stripe.PaymentIntent, err error) (payment.Intent, error) {
+func (p *Payment) answer(q request, pi *stripe.PaymentIntent, err error) (payment.Intent, error) {
 	if err != nil {
-		return payment.Intent{}, p.fail(operation, err)
+		err = p.fail(q.operation, err)
+		q.note(nil, "", err)
+		return payment.Intent{}, err
 	}
 	in, err := p.intent(pi)
 	if err != nil {
-		return payment.Intent{}, p.fail(operation, err)
+		err = p.fail(q.operation, err)
+		q.note(pi.LastResponse, "", err)
+		return payment.Intent{}, err
 	}
+	q.note(pi.LastResponse, in.ID, nil)
 	in.Replayed = pi.LastResponse != nil && replayed(pi.LastResponse)
 	return in, nil
 }

@@ -29,7 +29,7 @@ func Webhooks(cfg webhook.Config, secrets []string) http.Handler {
 				// something to find.
 				steps = append(steps, CreateShipment)
 			}
-			participant.QueueNudge(b, n.OrderID, steps...)
+			participant.QueueNotice(b, n.OrderID, CreateShipment, n.ID, n.Type, steps...)
 		}
 		return n, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/throughline/throughline/pkg/participant"
 	"github.com/throughline/throughline/services/shipping/internal/shipping"
 )
 
@@ -157,7 +158,9 @@ func (o *Order) Dispatch(ctx context.Context, id string) (shipping.Shipment, err
 
 // Find lists all shipments of the order's reference, oldest first. What a creation that was answered has made is in it.
 func (o *Order) Find(ctx context.Context) ([]shipping.Shipment, error) {
-	answer, err := o.client.call(ctx, opFind, http.MethodGet, "?reference="+url.QueryEscape(o.reference.String()), nil, http.StatusOK)
+	var x participant.Exchange
+	answer, err := o.client.call(ctx, &x, opFind, http.MethodGet, "?reference="+url.QueryEscape(o.reference.String()), nil, http.StatusOK)
+	defer func() { o.note(ctx, x) }()
 	if err != nil {
 		return nil, err
 	}
@@ -180,19 +183,32 @@ func (o *Order) Find(ctx context.Context) ([]shipping.Shipment, error) {
 
 // one makes a call whose answer is one shipment.
 func (o *Order) one(ctx context.Context, operation, method, path string, body []byte, want int) (shipping.Shipment, error) {
-	answer, err := o.client.call(ctx, operation, method, path, body, want)
+	var x participant.Exchange
+	answer, err := o.client.call(ctx, &x, operation, method, path, body, want)
+	defer func() { o.note(ctx, x) }()
 	if err != nil {
 		return shipping.Shipment{}, err
 	}
 	var s shipment
 	if err := json.Unmarshal(answer, &s); err != nil {
-		return shipping.Shipment{}, o.client.fail(operation, want, errors.Join(ErrUnreadable, err))
+		err = o.client.fail(operation, want, errors.Join(ErrUnreadable, err))
+		x.Error = err.Error()
+		return shipping.Shipment{}, err
 	}
 	ours, err := o.ours(s)
 	if err != nil {
-		return shipping.Shipment{}, o.client.fail(operation, want, err)
+		err = o.client.fail(operation, want, err)
+		x.Error = err.Error()
+		return shipping.Shipment{}, err
 	}
+	x.Reference = ours.ID
 	return ours, nil
+}
+
+// note puts a request on record with the attempt that made it.
+func (o *Order) note(ctx context.Context, x participant.Exchange) {
+	x.Key = o.reference.String()
+	participant.Note(ctx, x)
 }
 
 // ours refuses a shipment that is not the order's.
@@ -216,8 +232,20 @@ func plausible(id string) bool {
 	return id != "" && len(id) <= 255
 }
 
-// call makes one request and gives the answer's body if its status is the one wanted.
-func (c *Client) call(ctx context.Context, operation, method, path string, body []byte, want int) (answer []byte, err error) {
+// call makes one request and gives the answer's body if its status is the one wanted. x is what goes on record of it.
+func (c *Client) call(ctx context.Context, x *participant.Exchange, operation, method, path string, body []byte, want int) (answer []byte, err error) {
+	x.Operation, x.Began = operation, time.Now()
+	defer func() {
+		x.Took = time.Since(x.Began)
+		if e, ok := errors.AsType[*Error](err); ok {
+			x.Status, x.Error = e.Status, e.text
+			if e.Code != "" {
+				x.Error = e.Code + ": " + e.text
+			}
+		} else {
+			x.Status = want
+		}
+	}()
 	var content io.Reader
 	if body != nil {
 		content = bytes.NewReader(body)

@@ -105,7 +105,7 @@ func TestCallThatIsLateDoesNotBegin(t *testing.T) {
 	d.pass(DefaultLease)
 	began := time.Now().Add(-DefaultLease)
 	r.takeSlot()
-	got, err := r.store.Claim(t.Context(), r.cfg.Owner, r.cfg.Lease, r.names, 1)
+	got, err := r.store.Claim(t.Context(), r.cfg.Owner, r.cfg.Lease, r.names, 1, false)
 	if err != nil || len(got.Steps) != 1 {
 		t.Fatalf("claiming: got %d steps, %v, want 1", len(got.Steps), err)
 	}

@@ -133,9 +133,9 @@ func (d database) queueStore(b *pgx.Batch, changes []Change) error {
 	return nil
 }
 
-func (d database) Claim(ctx context.Context, owner string, lease time.Duration, steps []string, limit int) (Claimed, error) {
+func (d database) Claim(ctx context.Context, owner string, lease time.Duration, steps []string, limit int, fresh bool) (Claimed, error) {
 	var c Claimed
-	found, err := d.pool.Query(ctx, claimSteps, limit, owner, lease, steps)
+	found, err := d.pool.Query(ctx, claimSteps, limit, owner, lease, steps, fresh)
 	if err != nil {
 		return c, fmt.Errorf("claiming steps: %w", err)
 	}

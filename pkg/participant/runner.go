@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/time/rate"
 
 	"github.com/throughline/throughline/pkg/keys"
 	"github.com/throughline/throughline/pkg/outbox"
@@ -68,7 +69,10 @@ type Config struct {
 	Lease       time.Duration
 	Concurrency int
 	Settle      time.Duration
-	Logger      *slog.Logger
+	// RetryRate bounds how many steps that were attempted before are claimed each second, so that what an outage has left behind does not
+	// come at once; 0 means DefaultRetryRate. [Release] lifts it for a while.
+	RetryRate int
+	Logger    *slog.Logger
 	// Tracer makes a span for each attempt; nil makes none.
 	Tracer trace.Tracer
 }
@@ -82,7 +86,9 @@ type Runner struct {
 	// checks names the check of an action that has one.
 	checks map[string]string
 	log    *slog.Logger
-	slots  chan struct{}
+	// retries bounds the rate of steps that were attempted before.
+	retries *rate.Limiter
+	slots   chan struct{}
 	// nudge wakes the claiming. It is a hint.
 	nudge   chan struct{}
 	results chan finished
@@ -137,6 +143,9 @@ func NewRunner(cfg Config, steps ...Step) (*Runner, error) {
 	if cfg.Settle <= 0 {
 		cfg.Settle = DefaultSettle
 	}
+	if cfg.RetryRate <= 0 {
+		cfg.RetryRate = DefaultRetryRate
+	}
 	if cfg.Store == nil && cfg.Pool != nil && cfg.Projector != nil {
 		cfg.Store = database{cfg.Pool, cfg.Projector, cfg.Consumer}
 	}
@@ -154,8 +163,9 @@ func NewRunner(cfg Config, steps ...Step) (*Runner, error) {
 	}
 	r := &Runner{
 		cfg: cfg, store: cfg.Store, log: cfg.Logger, steps: make(map[string]*Step),
-		slots: make(chan struct{}, cfg.Concurrency),
-		nudge: make(chan struct{}, 1),
+		retries: newRetries(&cfg),
+		slots:   make(chan struct{}, cfg.Concurrency),
+		nudge:   make(chan struct{}, 1),
 		// The recorder takes results as they come; a call never waits for it long.
 		results: make(chan finished, cfg.Concurrency),
 	}
@@ -304,7 +314,7 @@ func (r *Runner) claimDue(ctx context.Context) (more bool, err error) {
 	}
 	r.backlog.Store(false)       // before looking: whoever finds no slot from now on sets it again
 	began := r.cfg.Process.Now() // before the claim, so that our idea of the lease ends before the database's
-	got, err := r.store.Claim(ctx, r.cfg.Owner, r.cfg.Lease, r.names, free)
+	got, err := r.store.Claim(ctx, r.cfg.Owner, r.cfg.Lease, r.names, free, r.freshOnly(ctx))
 	if err != nil {
 		r.backlog.Store(true)
 		return false, err
@@ -312,6 +322,7 @@ func (r *Runner) claimDue(ctx context.Context) (more bool, err error) {
 	if len(got.Steps) == free {
 		r.backlog.Store(true)
 	}
+	r.spend(got.Steps)
 	for i := range got.Steps {
 		record := &got.Steps[i]
 		c := &claim{record: record, step: r.steps[record.StepName], slot: true, began: began, now: got.Now}

@@ -43,7 +43,7 @@ const claimSteps = `
 WITH due AS (
     SELECT order_id, step_name
       FROM step
-     WHERE due_at <= now() AND (kind = 'undo' OR undone_at IS NULL) AND step_name = ANY ($4::text[])
+     WHERE due_at <= now() AND (kind = 'undo' OR undone_at IS NULL) AND step_name = ANY ($4::text[]) AND (attempts = 0 OR NOT $5)
      ORDER BY due_at
      LIMIT $1
        FOR UPDATE SKIP LOCKED

@@ -23,8 +23,9 @@ type Store interface {
 	// another revision than it was read with, or a message was dealt with before.
 	TakeIn(ctx context.Context, in *Intake) error
 	// Claim takes up to limit steps of the given names that are due, the longest due first: each has a new token, one more attempt,
-	// the owner, and the end of its lease as the time when it is due again. Actions that were undone are not due.
-	Claim(ctx context.Context, owner string, lease time.Duration, steps []string, limit int) (Claimed, error)
+	// the owner, and the end of its lease as the time when it is due again. Actions that were undone are not due. fresh leaves out those
+	// that were attempted before.
+	Claim(ctx context.Context, owner string, lease time.Duration, steps []string, limit int, fresh bool) (Claimed, error)
 	// InFlight tells whether one of the actions of an order, all of them with a tombstone, may still have an effect on the way:
 	// one with an owner, until its lease and the settling time have passed; one whose last attempt ended without an answer, until the
 	// settling time has. It shuts owners out whose time is over. Once it says no, only their undo changes the actions.

@@ -111,10 +111,10 @@ func (s *stepStore) TakeIn(ctx context.Context, in *participant.Intake) error {
 	})
 }
 
-func (s *stepStore) Claim(ctx context.Context, owner string, lease time.Duration, names []string, limit int) (c participant.Claimed, err error) {
+func (s *stepStore) Claim(ctx context.Context, owner string, lease time.Duration, names []string, limit int, fresh bool) (c participant.Claimed, err error) {
 	err = s.do(ctx, edgeClaim, func() error {
 		before := s.db.owners()
-		c, err = s.db.Claim(context.Background(), owner, lease, names, limit)
+		c, err = s.db.Claim(context.Background(), owner, lease, names, limit, fresh)
 		for _, r := range c.Steps {
 			s.service.world.logf("%s claims %s, attempt %d", owner, r.StepName, r.Attempts)
 			if before[r.Key()] != "" {

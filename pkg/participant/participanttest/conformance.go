@@ -47,6 +47,9 @@ func TestStore(t *testing.T, open func(*testing.T) Keeper) {
 		"ClosesWhatWasUndone":         (*examiner).closesWhatWasUndone,
 		"MovesRowsByCompareAndSet":    (*examiner).movesRowsByCompareAndSet,
 		"LeavesLateResultsOutOfQueue": (*examiner).leavesLateResultsOutOfQueue,
+		"ClaimsFreshOnly":             (*examiner).claimsFreshOnly,
+		"FollowsUp":                   (*examiner).followsUp,
+		"FollowsUpWhatIsBeingCalled":  (*examiner).followsUpWhatIsBeingCalled,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -121,7 +124,7 @@ func (x *examiner) now() time.Time {
 // claim claims and checks what it gets.
 func (x *examiner) claim(limit int, want ...string) participant.Claimed {
 	x.Helper()
-	got, err := x.Claim(x.Context(), "other", lease, []string{"act", "move", "undo"}, limit)
+	got, err := x.Claim(x.Context(), "other", lease, []string{"act", "move", "undo", "check"}, limit, false)
 	if err != nil {
 		x.Fatalf("claiming: %v", err)
 	}

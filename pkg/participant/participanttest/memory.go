@@ -27,6 +27,8 @@ type Memory struct {
 	steps map[participant.Key]*participant.Record
 	rows  map[uuid.UUID]*participant.Row
 	seen  map[uuid.UUID]bool
+	// nudged holds the token of the call that was under way when a step was told to look again.
+	nudged map[participant.Key]int64
 	// outbox is what was written about each order, in sequence.
 	outbox map[uuid.UUID][]messaging.Message
 }
@@ -35,7 +37,7 @@ type Memory struct {
 func NewMemory(now func() time.Time) *Memory {
 	return &Memory{
 		now: now, steps: make(map[participant.Key]*participant.Record), rows: make(map[uuid.UUID]*participant.Row),
-		seen: make(map[uuid.UUID]bool), outbox: make(map[uuid.UUID][]messaging.Message),
+		seen: make(map[uuid.UUID]bool), nudged: make(map[participant.Key]int64), outbox: make(map[uuid.UUID][]messaging.Message),
 	}
 }
 
@@ -156,13 +158,13 @@ func (m *Memory) write(changes []participant.Change, chains []outbox.Chain) {
 }
 
 // Claim implements participant.Store.
-func (m *Memory) Claim(_ context.Context, owner string, lease time.Duration, steps []string, limit int) (participant.Claimed, error) {
+func (m *Memory) Claim(_ context.Context, owner string, lease time.Duration, steps []string, limit int, fresh bool) (participant.Claimed, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
 	var due []*participant.Record
 	for _, r := range m.steps {
-		if r.DueAt != nil && !r.DueAt.After(now) && (r.Kind == participant.KindUndo || !r.Undone()) && slices.Contains(steps, r.StepName) {
+		if r.DueAt != nil && !r.DueAt.After(now) && (r.Kind == participant.KindUndo || !r.Undone()) && slices.Contains(steps, r.StepName) && (!fresh || r.Attempts == 0) {
 			due = append(due, r)
 		}
 	}
@@ -229,7 +231,13 @@ func (m *Memory) Record(_ context.Context, f *participant.Findings) error {
 	}
 	now := m.now()
 	for _, e := range f.Ends {
-		end(m.steps[e.Key], e, now)
+		r := m.steps[e.Key]
+		token, nudged := m.nudged[e.Key]
+		nudged = nudged && token == r.Token && (e.Again != nil || r.Kind == participant.KindCheck) && !r.Undone()
+		end(r, e, now)
+		if nudged {
+			r.DueAt = &now
+		}
 	}
 	for _, k := range f.Undone {
 		if r := m.steps[k]; r != nil && r.Undone() && !r.State.Finished() {
@@ -237,8 +245,32 @@ func (m *Memory) Record(_ context.Context, f *participant.Findings) error {
 			r.Token++
 		}
 	}
+	for _, c := range f.Follow {
+		m.follow(c, now)
+	}
 	m.write(f.Changes, f.Chains)
 	return nil
+}
+
+// follow begins a check, or wakes the one that is on record. One that is being called looks again when its call has ended.
+func (m *Memory) follow(f participant.Follow, now time.Time) {
+	at := now.Add(f.After.Truncate(time.Microsecond))
+	r := m.steps[f.Key]
+	switch {
+	case r == nil:
+		m.steps[f.Key] = &participant.Record{
+			OrderID: f.OrderID, StepName: f.StepName, Kind: participant.KindCheck, State: participant.StatePending, DueAt: &at,
+			IdempotencyKey: f.IdempotencyKey, Trace: f.Trace, UpdatedAt: now,
+		}
+	case r.LeaseOwner != "":
+		m.nudged[f.Key] = r.Token
+	default:
+		delete(m.nudged, f.Key)
+		r.State = participant.StatePending
+		if r.DueAt == nil || at.Before(*r.DueAt) {
+			r.DueAt = &at
+		}
+	}
 }
 
 func end(r *participant.Record, e participant.End, now time.Time) {

@@ -145,7 +145,7 @@ func (w *world) byStatus(ctx context.Context, t *testing.T) map[string][]verify.
 
 func (w *world) jetstream(t *testing.T) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect(w.broker.URL())
+	nc, err := nats.Connect(w.brokerURL)
 	if err != nil {
 		t.Fatal(err)
 	}

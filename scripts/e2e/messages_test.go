@@ -21,114 +21,9 @@ import (
 	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/pkg/messaging/messagingtest"
 	"github.com/throughline/throughline/scripts/e2e/system"
+	"github.com/throughline/throughline/services/simulator/control"
 	"github.com/throughline/throughline/services/throughline/verify"
 )
-
-// A relay dies between the acknowledgement of a message and the removal of its row, with its statement under way. The row is published
-// again, and within the broker's memory that leaves one copy.
-func TestOPEN19CrashBeforeTheRemoval(t *testing.T) {
-	t.Parallel()
-	for _, service := range []string{"order", "payment", "shipping"} {
-		t.Run(service, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, system.Options{Separate: true})
-			ctx := system.Context(t, patience)
-			a := w.place(ctx, t, r0(), "Idempotency-Key", "open19")
-			wantCreated(t, "order", a, false)
-			system.Eventually(ctx, t, "a pending row of "+service, func() bool { return w.count(service, `SELECT count(*) FROM outbox`) > 0 })
-			tx, err := w.db[service].Begin(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = tx.Rollback(context.Background()) }()
-			if _, err := tx.Exec(ctx, `LOCK TABLE outbox IN SHARE MODE`); err != nil {
-				t.Fatal(err)
-			}
-			system.Eventually(ctx, t, "the removal to wait for the lock", func() bool {
-				return w.count(service, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%DELETE FROM outbox%'`) > 0
-			})
-			w.Kill(service, 0)
-			w.exec(service, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
-			if err := tx.Rollback(ctx); err != nil {
-				t.Fatal(err)
-			}
-			if last := awaitRest(ctx, t, w.shop, a.Order.ID); last.Order.Status != verify.Confirmed {
-				t.Errorf("got %s, want CONFIRMED", last.Order.Status)
-			}
-			system.Eventually(ctx, t, "all rows to be sent", func() bool { return w.count(service, `SELECT count(*) FROM outbox`) == 0 })
-			w.settled(ctx, t)
-			for id, copies := range w.copies(ctx, t) {
-				if copies != 1 {
-					t.Errorf("event %s: got %d copies in the stream, want 1", id, copies)
-				}
-			}
-		})
-	}
-}
-
-// copies counts the copies of each event in the stream, by message id.
-func (w *world) copies(ctx context.Context, t *testing.T) map[string]int {
-	t.Helper()
-	stream, err := w.jetstream(t).Stream(ctx, "EVT")
-	if err != nil {
-		t.Fatal(err)
-	}
-	state := stream.CachedInfo().State
-	copies := make(map[string]int)
-	for seq := state.FirstSeq; seq > 0 && seq <= state.LastSeq; seq++ {
-		m, err := stream.GetMsg(ctx, seq)
-		if err != nil {
-			t.Fatal(err)
-		}
-		copies[m.Header.Get(messaging.HeaderCEID)]++
-	}
-	return copies
-}
-
-// A transaction that commits late is published late, and holds up nobody.
-func TestOPEN20LateCommit(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, system.Options{})
-	ctx := system.Context(t, patience)
-	tx, err := w.db["order"].Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(20)`); err != nil {
-		t.Fatal(err)
-	}
-	id := keys.OrderID("storefront", "late")
-	remove := w.atCommit("order", "customer_order", "order_id", "INSERT", id.String(), `SET LOCAL lock_timeout = 0; PERFORM pg_advisory_xact_lock(20)`)
-	late := make(chan answer, 1)
-	go func() { late <- w.place(ctx, t, r0(), "Idempotency-Key", "late") }()
-	system.Eventually(ctx, t, "the commit to be held", func() bool {
-		return w.count("order", `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`) == 1
-	})
-	for i := range 20 {
-		a := w.place(ctx, t, r0(), "Idempotency-Key", fmt.Sprintf("early-%d", i))
-		wantCreated(t, "an order beside a late one", a, false)
-		if last := awaitRest(ctx, t, w.shop, a.Order.ID); last.Order.Status != verify.Confirmed {
-			t.Errorf("an order beside a late one: got %s, want CONFIRMED", last.Order.Status)
-		}
-	}
-	if err := tx.Rollback(ctx); err != nil {
-		t.Fatal(err)
-	}
-	released := time.Now()
-	first := <-late
-	if first.err != nil || first.Status != http.StatusCreated {
-		first.Answer = w.eventually(ctx, t, "late", r0()) // its commit took longer than a call may
-	}
-	if last := awaitRest(ctx, t, w.shop, id.String()); last.Order.Status != verify.Confirmed {
-		t.Errorf("the late order: got %s, want CONFIRMED", last.Order.Status)
-	}
-	if took := time.Since(released); took > recovery {
-		t.Errorf("the late order: took %s from its commit on, want at most %s", took, recovery)
-	}
-	remove()
-	w.settled(ctx, t)
-}
 
 // A row that the broker will never take is set aside, with its reason and a metric. Everything else goes on.
 func TestOPEN21RowTheBrokerNeverTakes(t *testing.T) {
@@ -205,54 +100,73 @@ func (w *world) operate(ctx context.Context, t *testing.T, args ...string) (stri
 }
 
 // The broker is away for as long as it likes: orders are taken and wait, readiness says what is wrong, and on its return all of them go on
-// without a restart of anything.
+// without a restart of anything. So it is when nothing happens meanwhile.
 func TestOPEN22BrokerAway(t *testing.T) {
 	t.Parallel()
+	const away, idle = 5 * time.Minute, 10 * time.Minute
 	w := newWorld(t, system.Options{})
-	ctx := system.Context(t, patience)
+	ctx := system.Context(t, patience+either(0, away+idle))
 	messagingtest.Stop(t, w.broker)
-	const orders = 40
-	for i := range orders {
+	orders := either(40, 300)
+	atEach(t, orders, away, func(i int) {
 		wantCreated(t, "an order without a broker", w.place(ctx, t, r0(), "Idempotency-Key", fmt.Sprintf("open22-%d", i)), false)
+	})
+	w.awaitUnready(ctx, t)
+	if got := w.count("order", `SELECT count(*) FROM outbox`); got < orders {
+		t.Errorf("got %d rows that wait, want at least one for each order", got)
 	}
+	w.broker = messagingtest.Restart(t, w.broker)
+	w.awaitReturn(ctx, t, orders)
+
+	messagingtest.Stop(t, w.broker)
 	system.Eventually(ctx, t, "readiness to say that the broker is away", func() bool {
 		status, body := w.probe(ctx, t, "order-http", "/readyz")
 		return status != http.StatusOK && strings.Contains(body, "broker")
 	})
-	if got := w.count("order", `SELECT count(*) FROM outbox`); got < orders {
-		t.Errorf("got %d rows that wait, want at least one for each order", got)
-	}
-	if got := w.metric(ctx, t, "order-http", "throughline_outbox_oldest_age"); got == "0" || got == "" {
-		t.Errorf("age of the oldest row: got %q, want it to rise", got)
-	}
+	atEach(t, 1, idle, func(int) {})
 	w.broker = messagingtest.Restart(t, w.broker)
-	back := time.Now()
-	if n := w.settled(ctx, t); n != orders {
-		t.Errorf("got %d orders, want %d", n, orders)
-	}
-	if got := len(w.byStatus(ctx, t)[verify.Confirmed]); got != orders {
-		t.Errorf("got %d confirmed orders, want %d", got, orders)
-	}
-	if took := time.Since(back); took > time.Minute {
-		t.Errorf("orders went on for %s after the broker's return, want at most a minute", took)
-	}
-	system.Eventually(ctx, t, "readiness and metrics to be well again", func() bool {
-		status, _ := w.probe(ctx, t, "order-http", "/readyz")
-		return status == http.StatusOK && w.metric(ctx, t, "order-http", "throughline_outbox_oldest_age") == "0"
-	})
+	wantCreated(t, "an order after a rest", w.place(ctx, t, r0(), "Idempotency-Key", "open22-rest"), false)
+	w.awaitReturn(ctx, t, orders+1)
 }
 
-// One command reaches two instances at one moment, in two copies that the broker takes for two messages. It is performed once.
+// One command reaches two instances at one moment, in copies that the broker takes for messages of their own. It is performed once,
+// whatever the provider makes of a key that it sees twice.
 func TestOPEN23OneMessageTwoConsumers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, system.Options{Separate: true, Instances: 2})
-	ctx := system.Context(t, patience)
-	slow(ctx, t, w.System)
+	for name, fault := range map[string]*control.Fault{
+		"a provider that deduplicates": nil,
+		"a provider that says that the key is in use": {
+			Operation: "payment_intents.confirm", Action: control.AnswerWith, Status: http.StatusConflict, Times: 1,
+			Body: `{"error":{"type":"idempotency_error","code":"idempotency_key_in_use","message":"in use"}}`,
+		},
+		"a provider that does not deduplicate": {Operation: control.AnyOperation, Action: control.NoDedup},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, system.Options{Separate: true, Instances: 2})
+			ctx := system.Context(t, patience)
+			faults := []control.Fault{{Operation: control.AnyOperation, Action: control.Delay, DelayMS: 30}, {Operation: "payment_intents.confirm", Action: control.Delay, DelayMS: 2000}}
+			if fault != nil {
+				faults = append(faults, *fault)
+			}
+			for _, f := range faults {
+				if _, err := w.Provider.AddFault(ctx, f); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.authorizeTogether(ctx, t, "open23")
+		})
+	}
+}
+
+// authorizeTogether places an order and lets both instances of payment have its first command at one moment, several times over.
+func (w *world) authorizeTogether(ctx context.Context, t *testing.T, key string) {
+	t.Helper()
 	for i := range 2 {
 		w.Signal("payment", i, syscall.SIGSTOP)
 		defer w.Signal("payment", i, syscall.SIGCONT)
 	}
-	a := w.place(ctx, t, r0(), "Idempotency-Key", "open23")
+	a := w.place(ctx, t, r0(), "Idempotency-Key", key)
 	wantCreated(t, "order", a, false)
 	js := w.jetstream(t)
 	var command *jetstream.RawStreamMsg
@@ -285,9 +199,22 @@ func TestOPEN23OneMessageTwoConsumers(t *testing.T) {
 	if intents, _, captured, refunded := w.charged(ctx, t, a.Order.ID); intents != 1 || captured != 2500 || refunded != 0 {
 		t.Errorf("got %d intents, %d captured, %d refunded, want 1, 2500 and 0", intents, captured, refunded)
 	}
+	if got := effects(ctx, t, w.System, a.Order.ID)["payment_intents.confirm"]; got != 1 {
+		t.Errorf("got %d confirmations with an effect, want 1", got)
+	}
 	if n := w.count("payment", `SELECT count(*) FROM dead_letter`); n != 0 {
 		t.Errorf("got %d dead letters, want none", n)
 	}
+	if n := w.count("payment", `SELECT count(*) FROM outbox_message WHERE subject = 'evt.payment.authorized'`); n != 1 {
+		t.Errorf("got %d events of an authorization, want 1", n)
+	}
+	if n := w.count("payment", `SELECT count(*) FROM outbox_message WHERE outcome = 'refused'`); n != 0 {
+		t.Errorf("got %d refusals, want none", n)
+	}
+	system.Eventually(ctx, t, "all copies to be acknowledged", func() bool {
+		stream, err := js.Stream(ctx, "CMD")
+		return err == nil && stream.CachedInfo().State.Msgs == 0
+	})
 	w.settled(ctx, t)
 }
 

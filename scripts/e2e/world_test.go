@@ -27,19 +27,41 @@ type world struct {
 	*system.System
 	t       *testing.T
 	proxies map[string]*toxiproxy.Proxy
-	// db leads to each service's database past the proxy.
-	db         map[string]*pgxpool.Pool
+	// db leads to each service's database past the proxy, as databases does.
+	db        map[string]*pgxpool.Pool
+	databases map[string]string
+	// broker is nil if it runs elsewhere; brokerURL leads to it past what stands before it.
 	broker     *natsserver.Server
+	brokerURL  string
 	shop, mall *system.Client
 }
 
 func newWorld(t *testing.T, o system.Options) *world {
 	t.Helper()
-	w := &world{t: t, proxies: map[string]*toxiproxy.Proxy{}, db: map[string]*pgxpool.Pool{}, broker: messagingtest.New(t)}
+	broker := messagingtest.New(t)
+	w := newWorldOn(t, o, broker.URL(), broker.URL())
+	w.broker = broker
+	return w
+}
+
+// newWorldOn makes a world on a broker that the services reach by another address.
+func newWorldOn(t *testing.T, o system.Options, brokerURL, servicesURL string) *world {
+	t.Helper()
+	databases := make(map[string]string)
+	for _, service := range services {
+		databases[service] = pgtest.URL(t)
+	}
+	return newWorldAt(t, o, brokerURL, servicesURL, databases)
+}
+
+// newWorldAt makes a world on a broker and databases that exist.
+func newWorldAt(t *testing.T, o system.Options, brokerURL, servicesURL string, databases map[string]string) *world {
+	t.Helper()
+	w := &world{t: t, proxies: map[string]*toxiproxy.Proxy{}, db: map[string]*pgxpool.Pool{}, brokerURL: brokerURL, databases: databases}
 	proxies := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	o.Environ = append(o.Environ, "NATS_URL="+w.broker.URL(), "THROUGHLINE_API_KEYS=storefront=key-of-the-storefront,marketplace=key-of-the-marketplace")
-	for _, service := range []string{"order", "payment", "shipping"} {
-		direct := pgtest.URL(t)
+	o.Environ = append(o.Environ, "NATS_URL="+servicesURL, "THROUGHLINE_API_KEYS=storefront=key-of-the-storefront,marketplace=key-of-the-marketplace")
+	for _, service := range services {
+		direct := databases[service]
 		u, err := url.Parse(direct)
 		if err != nil {
 			t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -40,10 +41,11 @@ func examine(cmd *cobra.Command, o *operator) error {
 	// What one service can publish again must not be older than what another one's inbox remembers.
 	var longest, shortest *doctorv1.Rule
 	var longestAt, shortestAt string
-	err := o.each(cmd.Context(), nil, func(ctx context.Context, service string, conn *grpc.ClientConn) error {
-		resp, err := doctorv1.NewDoctorServiceClient(conn).Examine(ctx, &doctorv1.ExamineRequest{})
-		if err != nil {
-			return err
+	answers, err := askDoctors(cmd.Context(), o)
+	for _, service := range withDatabase() {
+		resp, ok := answers[service]
+		if !ok {
+			continue
 		}
 		for _, r := range resp.GetRules() {
 			if r.GetShorter() != "THROUGHLINE_OUTBOX_RETENTION" {
@@ -65,10 +67,11 @@ func examine(cmd *cobra.Command, o *operator) error {
 			}
 		}
 		if o.json {
-			return o.print(cmd.OutOrStdout(), service, resp)
+			err = errors.Join(err, o.print(cmd.OutOrStdout(), service, resp))
+		} else {
+			err = errors.Join(err, showExamination(cmd.OutOrStdout(), service, resp))
 		}
-		return showExamination(cmd.OutOrStdout(), service, resp)
-	})
+	}
 	if longest != nil && longest.GetShorterValue().AsDuration() > shortest.GetLongerValue().AsDuration() {
 		sick++
 		err = errors.Join(err, fmt.Errorf("what %s can publish again (%s) is older than what %s remembers (%s)",
@@ -78,6 +81,23 @@ func examine(cmd *cobra.Command, o *operator) error {
 		err = errors.Join(err, errSick)
 	}
 	return err
+}
+
+// askDoctors asks all services side by side, since each watches its tables for some seconds. It gives the answers of those that gave one.
+func askDoctors(ctx context.Context, o *operator) (map[string]*doctorv1.ExamineResponse, error) {
+	var mu sync.Mutex
+	answers := make(map[string]*doctorv1.ExamineResponse)
+	err := o.atOnce(ctx, nil, func(ctx context.Context, service string, conn *grpc.ClientConn) error {
+		resp, err := doctorv1.NewDoctorServiceClient(conn).Examine(ctx, &doctorv1.ExamineRequest{})
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		answers[service] = resp
+		return nil
+	})
+	return answers, err
 }
 
 func showExamination(out io.Writer, service string, resp *doctorv1.ExamineResponse) error {

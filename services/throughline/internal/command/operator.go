@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -60,8 +61,35 @@ func (o *operator) addr(service string) string {
 	return addr
 }
 
+// call is what is asked of one service.
+type call func(ctx context.Context, service string, conn *grpc.ClientConn) error
+
 // each calls the named services one after another, or all of them. What goes wrong at one does not spare the others.
-func (o *operator) each(ctx context.Context, services []string, call func(ctx context.Context, service string, conn *grpc.ClientConn) error) error {
+func (o *operator) each(ctx context.Context, services []string, ask call) error {
+	return o.run(ctx, services, ask, func(calls []func() error) []error {
+		errs := make([]error, len(calls))
+		for i, c := range calls {
+			errs[i] = c()
+		}
+		return errs
+	})
+}
+
+// atOnce is each, side by side: ask must be safe for that.
+func (o *operator) atOnce(ctx context.Context, services []string, ask call) error {
+	return o.run(ctx, services, ask, func(calls []func() error) []error {
+		errs := make([]error, len(calls))
+		var all sync.WaitGroup
+		for i, c := range calls {
+			all.Go(func() { errs[i] = c() })
+		}
+		all.Wait()
+		return errs
+	})
+}
+
+// run makes a call for each service, and lets a strategy make them.
+func (o *operator) run(ctx context.Context, services []string, ask call, strategy func(calls []func() error) []error) error {
 	credential := o.environ["THROUGHLINE_OPERATOR_CREDENTIAL"]
 	if credential == "" {
 		var err error
@@ -75,23 +103,27 @@ func (o *operator) each(ctx context.Context, services []string, call func(ctx co
 	if len(services) == 0 {
 		services = withDatabase()
 	}
-	var errs []error
-	for _, service := range services {
-		if o.addrs[service] == nil {
-			errs = append(errs, fmt.Errorf("there is no service %q; there are %v", service, withDatabase()))
-			continue
-		}
-		addr := o.addr(service)
-		conn, err := grpcx.Dial(grpcx.ClientConfig{Addr: addr, Credential: credential})
-		if err != nil {
-			return err
-		}
-		if err := call(grpcx.Outgoing(ctx, grpcx.Entries{}), service, conn); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", service, explainCall(addr, err)))
-		}
-		_ = conn.Close() // nothing is open on it any more
+	calls := make([]func() error, len(services))
+	for i, service := range services {
+		calls[i] = func() error { return o.callOne(ctx, credential, service, ask) }
 	}
-	return errors.Join(errs...)
+	return errors.Join(strategy(calls)...)
+}
+
+func (o *operator) callOne(ctx context.Context, credential, service string, ask call) error {
+	if o.addrs[service] == nil {
+		return fmt.Errorf("there is no service %q; there are %v", service, withDatabase())
+	}
+	addr := o.addr(service)
+	conn, err := grpcx.Dial(grpcx.ClientConfig{Addr: addr, Credential: credential})
+	if err != nil {
+		return err
+	}
+	defer conn.Close() // nothing is open on it any more
+	if err := ask(grpcx.Outgoing(ctx, grpcx.Entries{}), service, conn); err != nil {
+		return fmt.Errorf("%s: %w", service, explainCall(addr, err))
+	}
+	return nil
 }
 
 // print prints a message as JSON, with the service that said it.

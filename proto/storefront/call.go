@@ -27,6 +27,7 @@ const (
 type request struct {
 	method, path, key string
 	body              []byte
+	wait              time.Duration // how long the service may wait before it answers, in whole seconds
 }
 
 // answer is what a success is read into. One that is JSON but not what was asked for, as from something else on the way,
@@ -35,9 +36,10 @@ type answer interface{ complete() bool }
 
 func (o *Order) complete() bool { return o.ID != "" && o.Status != "" }
 func (p *Page) complete() bool  { return p.Orders != nil }
+func (k *Key) complete() bool   { return k.Key != "" && k.State != "" }
 
 // call attempts a request until the answer is definite or ctx ends.
-func (c *Client) call(ctx context.Context, r request, into answer) (*outcome, error) {
+func (c *Client) call(ctx context.Context, r request, into answer) (*success, error) {
 	wait := firstPause
 	for {
 		got, err := c.attemptOnce(ctx, r, into)
@@ -59,15 +61,12 @@ func (c *Client) call(ctx context.Context, r request, into answer) (*outcome, er
 	}
 }
 
-// outcome is what a success says beside its body.
-type outcome struct {
-	status int
-	header http.Header
-}
+// success is what a success says beside its body.
+type success struct{ header http.Header }
 
 // attemptOnce sends the request once. An error that is not an *Error means that nothing is known.
-func (c *Client) attemptOnce(ctx context.Context, r request, into answer) (*outcome, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.attempt)
+func (c *Client) attemptOnce(ctx context.Context, r request, into answer) (*success, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.attempt+r.wait)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, r.method, c.base+r.path, bytes.NewReader(r.body))
 	if err != nil {
@@ -80,6 +79,9 @@ func (c *Client) attemptOnce(ctx context.Context, r request, into answer) (*outc
 		req.Header.Set("Content-Type", "application/json")
 		// Without it net/http cannot send the body a second time, so it does not try: see the package comment.
 		req.GetBody = nil
+	}
+	if r.wait > 0 {
+		req.Header.Set("Prefer", "wait="+strconv.Itoa(int(r.wait/time.Second)))
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -100,7 +102,7 @@ func (c *Client) attemptOnce(ctx context.Context, r request, into answer) (*outc
 	if !into.complete() {
 		return nil, errNotOurs
 	}
-	return &outcome{status: resp.StatusCode, header: resp.Header}, nil
+	return &success{header: resp.Header}, nil
 }
 
 func errorOf(resp *http.Response, data []byte) *Error {

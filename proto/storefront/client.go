@@ -17,7 +17,10 @@ import (
 // maxKey is how long a key may be, in bytes.
 const maxKey = 255
 
-// Pauses of WaitFinal: an order usually ends within a second, and one that does not has a reason to take long.
+// maxWait is the most that the service waits for the end of an order.
+const maxWait = 20 * time.Second
+
+// Pauses of WaitFinal where the service does not wait: an order usually ends within a second, and one that does not has a reason to take long.
 const (
 	firstPoll  = 50 * time.Millisecond
 	maxPoll    = 2 * time.Second
@@ -73,42 +76,66 @@ func NewKey() string { return rand.Text() }
 // PlaceOrder places an order under a key, repeating the call with the same key until the answer is definite; see the package
 // comment. Errors: *Error for a definite refusal; ErrUnresolved, with the context's error and the last failure, when
 // ctx ended first; ErrKey.
-func (c *Client) PlaceOrder(ctx context.Context, key string, o NewOrder) (Placed, error) {
+func (c *Client) PlaceOrder(ctx context.Context, key string, o NewOrder) (Answered, error) {
 	if o.Lines == nil {
 		o.Lines = []Line{} // the service reads strictly, and null is no list
 	}
-	var placed Order
-	got, err := c.callWithKey(ctx, "/v1/orders", key, o, &placed)
+	placed, err := c.callWithKey(ctx, "/v1/orders", key, o)
 	if err != nil {
-		return Placed{}, fmt.Errorf("placing order: %w", err)
+		return Answered{}, fmt.Errorf("placing order: %w", err)
 	}
-	// 200 is the answer for a key whose stored answer has expired: the order exists, and so it is shown.
-	replayed := got.status == http.StatusOK || got.header.Get("Idempotency-Replayed") == "true"
-	return Placed{Order: placed, Replayed: replayed}, nil
+	return placed, nil
 }
 
 // CancelOrder asks for an order to be undone, and answers with the order as it is then: usually still on its way to
 // Cancelled, see WaitFinal. The key is the cancel's own, not the order's. The reason may be empty. Errors are those of
 // PlaceOrder; one with ReasonCancelTooLate says that the order will be confirmed.
-func (c *Client) CancelOrder(ctx context.Context, key, orderID, reason string) (Order, error) {
-	var o Order
+func (c *Client) CancelOrder(ctx context.Context, key, orderID, reason string) (Answered, error) {
 	path := "/v1/orders/" + url.PathEscape(orderID) + "/cancel"
 	body := struct {
 		Reason string `json:"reason"`
 	}{reason}
-	if _, err := c.callWithKey(ctx, path, key, body, &o); err != nil {
-		return Order{}, fmt.Errorf("cancelling order: %w", err)
+	cancelled, err := c.callWithKey(ctx, path, key, body)
+	if err != nil {
+		return Answered{}, fmt.Errorf("cancelling order: %w", err)
 	}
-	return o, nil
+	return cancelled, nil
 }
 
 // GetOrder answers with the order as it is now. It tries again as PlaceOrder does.
 func (c *Client) GetOrder(ctx context.Context, orderID string) (Order, error) {
-	var o Order
-	if err := c.get(ctx, "/v1/orders/"+url.PathEscape(orderID), &o); err != nil {
-		return Order{}, fmt.Errorf("getting order: %w", err)
+	o, _, err := c.getOrder(ctx, orderID, 0)
+	return o, err
+}
+
+// GetOrderWithin answers with the order as it is at its end, or as it is after the wait, which is rounded up to seconds and at most 20 s. The
+// service may also answer sooner, when it is busy or stops; WaitFinal asks again.
+func (c *Client) GetOrderWithin(ctx context.Context, orderID string, wait time.Duration) (Order, error) {
+	o, _, err := c.getOrder(ctx, orderID, wait)
+	return o, err
+}
+
+// getOrder also says whether the service has waited.
+func (c *Client) getOrder(ctx context.Context, orderID string, wait time.Duration) (o Order, waited bool, err error) {
+	wait = min(maxWait, (max(0, wait) + time.Second - 1).Truncate(time.Second))
+	got, err := c.call(ctx, request{method: http.MethodGet, path: "/v1/orders/" + url.PathEscape(orderID), wait: wait}, &o)
+	if err != nil {
+		return Order{}, false, fmt.Errorf("getting order: %w", err)
 	}
-	return o, nil
+	return o, got.header.Get("Preference-Applied") != "", nil
+}
+
+// LookUpKey tells what is known of the key of an order: whether it has an order, and which. Keys of cancellations are not looked for. That a key is
+// unknown does not mean that an order under it can be given up: PlaceOrder with the same key is what settles it.
+func (c *Client) LookUpKey(ctx context.Context, key string) (Key, error) {
+	if !printable(key) || len(key) > maxKey {
+		return Key{}, ErrKey
+	}
+	var k Key
+	if err := c.get(ctx, "/v1/idempotency-keys/"+url.PathEscape(quoted(key)), &k); err != nil {
+		return Key{}, fmt.Errorf("looking up a key: %w", err)
+	}
+	return k, nil
 }
 
 // ListOrders answers with one page of orders, newest first. pageSize is 1 to 100, 0 means the service's choice; the token is
@@ -153,12 +180,12 @@ func (c *Client) Orders(ctx context.Context) iter.Seq2[Order, error] {
 	}
 }
 
-// WaitFinal asks for an order, with growing pauses of up to 2 s, until its status is final. It answers the order as last
-// seen also with an error: ErrNeedsAttention when a person must decide, ErrUnresolved when ctx ended first.
+// WaitFinal waits until the status of an order is final: the service waits for it, or else this client asks with growing pauses of up to 2 s.
+// It answers the order as last seen also with an error: ErrNeedsAttention when a person must decide, ErrUnresolved when ctx ended first.
 func (c *Client) WaitFinal(ctx context.Context, orderID string) (Order, error) {
 	var last Order
 	for wait := firstPoll; ; wait = min(maxPoll, time.Duration(float64(wait)*pollFactor)) {
-		o, err := c.GetOrder(ctx, orderID)
+		o, waited, err := c.getOrder(ctx, orderID, maxWait)
 		if err != nil {
 			return last, err
 		}
@@ -168,6 +195,8 @@ func (c *Client) WaitFinal(ctx context.Context, orderID string) (Order, error) {
 			return o, nil
 		case o.Status == NeedsAttention:
 			return o, ErrNeedsAttention
+		case waited:
+			wait = firstPoll
 		}
 		if err := c.pause(ctx, wait); err != nil {
 			return o, fmt.Errorf("waiting for order: %w: %w", ErrUnresolved, err)
@@ -175,15 +204,22 @@ func (c *Client) WaitFinal(ctx context.Context, orderID string) (Order, error) {
 	}
 }
 
-func (c *Client) callWithKey(ctx context.Context, path, key string, body any, into answer) (*outcome, error) {
+func (c *Client) callWithKey(ctx context.Context, path, key string, body any) (Answered, error) {
 	if !printable(key) || len(key) > maxKey {
-		return nil, ErrKey
+		return Answered{}, ErrKey
 	}
 	data, err := json.Marshal(body)
 	if err != nil {
-		return nil, fmt.Errorf("writing the request: %w", err)
+		return Answered{}, fmt.Errorf("writing the request: %w", err)
 	}
-	return c.call(ctx, request{method: http.MethodPost, path: path, key: key, body: data}, into)
+	var a Answered
+	got, err := c.call(ctx, request{method: http.MethodPost, path: path, key: key, body: data}, &a.Order)
+	if err != nil {
+		return Answered{}, err
+	}
+	a.KeyExpired = got.header.Get("Idempotency-Key-Expired") == "true"
+	a.Replayed = a.KeyExpired || got.header.Get("Idempotency-Replayed") == "true"
+	return a, nil
 }
 
 func (c *Client) get(ctx context.Context, path string, into answer) error {

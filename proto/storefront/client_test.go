@@ -33,7 +33,7 @@ func TestPlaceOrder(t *testing.T) {
 		{"a proxy's page", []fault{say(502, "<html>"), say(503, ""), say(504, "{}")}, false},
 		{"an error after the effect", []fault{sayAfter(500, "")}, true},
 		{"somebody else's 200", []fault{say(200, "<html>hello</html>"), say(200, "{}"), say(200, "null")}, false},
-		{"a stored answer that expired", []fault{say(200, order(`o-"k"`, "CONFIRMED"))}, true},
+		{"a stored answer that expired", []fault{say(200, order(`o-"k"`, "CONFIRMED"), "Idempotency-Key-Expired", "true")}, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -51,6 +51,9 @@ func TestPlaceOrder(t *testing.T) {
 			}
 			if p.Order.ID != `o-"k"` || p.Order.Total != 1<<53-1 || p.Replayed != tt.replayed {
 				t.Errorf("got %+v, want order o-\"k\", replayed %v", p, tt.replayed)
+			}
+			if want := tt.name == "a stored answer that expired"; p.KeyExpired != want {
+				t.Errorf("KeyExpired: got %v, want %v", p.KeyExpired, want)
 			}
 			if want := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC); !p.Order.CreatedAt.Equal(want) {
 				t.Errorf("CreatedAt: got %v, want %v", p.Order.CreatedAt, want)
@@ -204,8 +207,8 @@ func TestReading(t *testing.T) {
 	if got, want := s.requests[len(s.requests)-1].URL.RawQuery, "page_size=7&page_token=a+b"; got != want {
 		t.Errorf("ListOrders: got query %q, want %q", got, want)
 	}
-	if o, err := c.CancelOrder(t.Context(), "c", "a/../b?", "twice"); err != nil || o.Status != Compensating {
-		t.Errorf("CancelOrder: got %+v, %v", o, err)
+	if a, err := c.CancelOrder(t.Context(), "c", "a/../b?", "twice"); err != nil || a.Order.Status != Compensating || a.Replayed {
+		t.Errorf("CancelOrder: got %+v, %v", a, err)
 	}
 	if got, want := s.requests[len(s.requests)-1].URL.EscapedPath(), "/v1/orders/a%2F..%2Fb%3F/cancel"; got != want {
 		t.Errorf("CancelOrder: got path %q, want %q", got, want)
@@ -243,6 +246,79 @@ func TestWaitFinal(t *testing.T) {
 	c.pause = func(ctx context.Context, _ time.Duration) error { cancel(); return ctx.Err() }
 	if o, err := c.WaitFinal(ctx, "o-1"); !errors.Is(err, ErrUnresolved) || o.Status != Pending {
 		t.Errorf("a context that ends: got %+v, %v, want the order as last seen and ErrUnresolved", o, err)
+	}
+}
+
+func TestWaitsAtTheService(t *testing.T) {
+	t.Parallel()
+	granted := func(status string) fault {
+		return say(200, order("o-1", status), "Preference-Applied", "wait=20")
+	}
+	s, c := newShop(t, say(503, ""), granted("PENDING"), granted("PENDING"), granted("CONFIRMED"))
+	c.attempt = time.Second
+	var waits []time.Duration
+	c.pause = func(_ context.Context, d time.Duration) error { waits = append(waits, d); return nil }
+	if o, err := c.WaitFinal(t.Context(), "o-1"); err != nil || o.Status != Confirmed {
+		t.Errorf("WaitFinal: got %+v, %v", o, err)
+	}
+	for i, r := range s.requests {
+		if got := r.Header.Get("Prefer"); got != "wait=20" {
+			t.Errorf("request %d: got Prefer %q, want wait=20", i, got)
+		}
+	}
+	if want := []time.Duration{firstPoll, firstPoll}; len(waits) != 3 || waits[1] != want[0] || waits[2] != want[1] {
+		t.Errorf("pauses: got %v, want one for the fault and then %v", waits, want)
+	}
+	for wait, want := range map[time.Duration]string{time.Millisecond: "wait=1", 3 * time.Second: "wait=3", time.Hour: "wait=20", 0: "", -time.Hour: ""} {
+		if _, err := c.GetOrderWithin(t.Context(), "o-1", wait); err != nil {
+			t.Fatalf("GetOrderWithin: %v", err)
+		}
+		if got := s.requests[len(s.requests)-1].Header.Get("Prefer"); got != want {
+			t.Errorf("GetOrderWithin %v: got Prefer %q, want %q", wait, got, want)
+		}
+	}
+}
+
+// An attempt has its time limit beside what the service may wait.
+func TestWaitIsBesideTheAttempt(t *testing.T) {
+	t.Parallel()
+	_, c := newShop(t)
+	c.attempt = time.Minute
+	var left time.Duration
+	inner := c.http.Transport
+	c.http.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+		deadline, _ := r.Context().Deadline()
+		left = time.Until(deadline)
+		return inner.RoundTrip(r)
+	})
+	if _, err := c.GetOrderWithin(t.Context(), "o-1", 20*time.Second); err != nil {
+		t.Errorf("GetOrderWithin: %v", err)
+	}
+	if left < 70*time.Second || left > 80*time.Second {
+		t.Errorf("got %v for an attempt of a minute and a wait of 20 s, want the sum", left)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestLookUpKey(t *testing.T) {
+	t.Parallel()
+	const known = `{"key":"a/b","state":"SETTLED","order_id":"o-1","first_seen_at":"2026-01-02T03:04:05Z","expires_at":"2026-01-03T03:04:05Z","replays":3}`
+	s, c := newShop(t, dropBefore, say(200, known), say(200, `{"key":"a","state":"UNKNOWN","order_id":"","replays":0}`))
+	k, err := c.LookUpKey(t.Context(), "a/b")
+	if err != nil || k.State != KeySettled || k.OrderID != "o-1" || k.Replays != 3 || k.ExpiresAt.Sub(k.FirstSeenAt) != 24*time.Hour {
+		t.Errorf("LookUpKey: got %+v, %v", k, err)
+	}
+	if got, want := s.requests[len(s.requests)-1].URL.EscapedPath(), "/v1/idempotency-keys/%22a%2Fb%22"; got != want {
+		t.Errorf("LookUpKey: got path %q, want %q", got, want)
+	}
+	if k, err := c.LookUpKey(t.Context(), "a"); err != nil || k.State != KeyUnknown || !k.ExpiresAt.IsZero() {
+		t.Errorf("LookUpKey of an unknown key: got %+v, %v", k, err)
+	}
+	if _, err := c.LookUpKey(t.Context(), ""); !errors.Is(err, ErrKey) {
+		t.Errorf("LookUpKey of no key: got %v, want ErrKey", err)
 	}
 }
 

@@ -21,6 +21,15 @@
 // A definite refusal is an *Error. It says by its Reason what to do: a request that is invalid used up no key, and may be
 // corrected and sent again with it; KEY_MISMATCH means that the key belongs to an order with other content.
 //
+// A service keeps the first answer to a key for a time, 24 hours unless its OpenAPI document says otherwise. After that a repeat answers with the
+// order as it is then: Answered.KeyExpired. It is still the one order. LookUpKey tells what a key was used for.
+//
+// # Limits
+//
+// A key has 1 to 255 bytes of printable ASCII. A request has at most 256 KiB of JSON, sent as it is: the service takes no content encoding, and
+// compressed answers are not asked for. The limits of lines, texts and amounts are in the service's OpenAPI document; beyond
+// them the answer is an *Error that names the field.
+//
 // # How calls are made
 //
 // Each attempt has a time limit of its own and is made once: net/http would by itself send a POST with an

@@ -65,19 +65,56 @@ type Order struct {
 	Note          string            `json:"note"`
 	Metadata      map[string]string `json:"metadata"`
 	// FailureReason is a stable word, such as "card_declined", for an order that was not sold.
-	FailureReason  string    `json:"failure_reason"`
-	IdempotencyKey string    `json:"idempotency_key"`
-	CreatedAt      time.Time `json:"created_at"`
-	UpdatedAt      time.Time `json:"updated_at"`
+	FailureReason string `json:"failure_reason"`
+	// NextAction is what the customer has to do before the order can go on; nil while nothing is asked.
+	NextAction     *NextAction `json:"next_action"`
+	IdempotencyKey string      `json:"idempotency_key"`
+	CreatedAt      time.Time   `json:"created_at"`
+	UpdatedAt      time.Time   `json:"updated_at"`
 }
 
-// Placed is the answer to PlaceOrder.
-type Placed struct {
+// NextAction is something that only the customer can do, such as to confirm a payment at the bank.
+type NextAction struct {
+	Type string `json:"type"` // a stable word, such as "redirect_to_url"
+	URL  string `json:"url"`  // where to send the customer
+	// ExpiresAt is when the order is undone if nothing has happened.
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// Answered is the answer to PlaceOrder and CancelOrder.
+type Answered struct {
 	// Order is the order as it was when the key was first used; GetOrder tells how it is now.
 	Order Order
-	// Replayed says that an earlier call with the key had placed it, perhaps an attempt of this same call whose answer
+	// Replayed says that an earlier call with the key had the effect, perhaps an attempt of this same call whose answer
 	// was lost.
 	Replayed bool
+	// KeyExpired says that the service has given up the first answer, a day or more after it, and that Order is the order as it is now. It is
+	// Replayed, too: nothing was done.
+	KeyExpired bool
+}
+
+// KeyState says what is known of a key. A newer service may have others.
+type KeyState string
+
+// The states of a key.
+const (
+	// KeyUnknown: nothing was ordered under it, or not yet. A call that is under way may still order something.
+	KeyUnknown KeyState = "UNKNOWN"
+	// KeySettled: it has its order, for ever.
+	KeySettled KeyState = "SETTLED"
+)
+
+// Key is what is known of a key of an order.
+type Key struct {
+	Key   string   `json:"key"`
+	State KeyState `json:"state"`
+	// OrderID is empty for an unknown key.
+	OrderID     string    `json:"order_id"`
+	FirstSeenAt time.Time `json:"first_seen_at"`
+	// ExpiresAt is until when the first answer is given again byte for byte; zero when that time is over, or the key unknown.
+	ExpiresAt time.Time `json:"expires_at"`
+	// Replays is how often it was given again, as of about a second ago.
+	Replays int64 `json:"replays"`
 }
 
 // Page is a part of the list of orders, newest first.

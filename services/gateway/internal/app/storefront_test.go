@@ -6,10 +6,14 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
 	"github.com/throughline/throughline/proto/storefront"
 	"github.com/throughline/throughline/services/internal/grpcx"
 )
@@ -66,9 +70,25 @@ func TestStorefrontClient(t *testing.T) {
 	if p, err := c.ListOrders(t.Context(), 10, ""); err != nil || p.NextToken != "next" {
 		t.Errorf("ListOrders: got %+v, %v", p, err)
 	}
-	if got, err := c.CancelOrder(t.Context(), storefront.NewKey(), first.Order.ID, "ordered twice"); err != nil || got.Status != storefront.Compensating {
+	if got, err := c.CancelOrder(t.Context(), storefront.NewKey(), first.Order.ID, "ordered twice"); err != nil || got.Order.Status != storefront.Compensating {
 		t.Errorf("CancelOrder: got %+v, %v", got, err)
 	}
+	if got, err := c.GetOrderWithin(t.Context(), first.Order.ID, 1500*time.Millisecond); err != nil || got.ID != first.Order.ID {
+		t.Errorf("GetOrderWithin: got %+v, %v", got, err)
+	}
+	if got := e.last(t).req.(*orderv1.GetOrderRequest).GetWaitSeconds(); got != 2 {
+		t.Errorf("GetOrderWithin: got a wait of %d s, want 2", got)
+	}
+	if got, err := c.LookUpKey(t.Context(), key); err != nil || got.Key != key || got.State != storefront.KeyUnknown {
+		t.Errorf("LookUpKey: got %+v, %v", got, err)
+	}
+	e.answerWith(func(ctx context.Context, _ string) error {
+		return grpc.SetHeader(ctx, metadata.Pairs(grpcx.MetadataKeyExpired, "true"))
+	})
+	if got, err := c.PlaceOrder(t.Context(), key, order); err != nil || !got.KeyExpired || !got.Replayed {
+		t.Errorf("PlaceOrder under an expired key: got %+v, %v, want it marked", got, err)
+	}
+	e.answerWith(nil)
 	// The reasons by which the client decides are those of the edge.
 	for theirs, ours := range map[string]grpcx.Reason{
 		storefront.ReasonKeyMismatch: grpcx.KeyMismatch, storefront.ReasonKeyInProgress: grpcx.KeyInProgress,

@@ -12,4 +12,7 @@ var (
 
 	// ErrUnavailable says that the broker did not answer, or is not connected. The message may have been stored.
 	ErrUnavailable = errors.New("broker unavailable")
+
+	// ErrForgotten says that a stream may no longer have what it acknowledged in this session: end it with [Conn.Renew].
+	ErrForgotten = errors.New("stream may have forgotten what it acknowledged")
 )

@@ -78,10 +78,19 @@
 // vacuumed is narrow. Aggregates are found by a BRIN index with Bloom filters: a B-tree over random ids costs another 100
 // bytes a message.
 //
+// # In a cluster
+//
+// The server that loses something need not be the one that we are connected to, and then nothing disconnects. So before rows
+// are removed the leader of each stream is asked: if it was elected after they were sent, or the stream ends before them, the
+// connection is given up, and all that is pending is published again. That keeps messages, also when most servers lose
+// power in one moment. It keeps the sequence only if fewer do: until somebody asks, a second after the acknowledgement at
+// the latest, a later event may be handed off to a stream that has lost an earlier one.
+//
 // # What is not covered
 //
-// A cluster in which a stream has one replica on a server other than the one we are connected to: that server may lose
-// what it had not flushed, and our connection does not tell. Give streams three replicas in a cluster.
+// A stream with one replica, in a cluster, on a server other than the one we are connected to: nobody can tell since when that
+// server leads it. If it loses what it had not flushed, and others fill the numbers again before we ask, we do not notice.
+// Give streams three replicas in a cluster.
 //
 // # What it needs
 //

@@ -32,6 +32,7 @@ func (r *Relay) publish(ctx context.Context, session messaging.Session, chains [
 	done := make([]sent, 0, len(chains))
 	for at := 0; len(active) > 0; at++ {
 		pending, done = pending[:0], done[:0]
+		began := time.Now()
 		for _, c := range active {
 			m := &c.Messages[at]
 			fault.At(fault.OutboxPublishing, m.AggregateID, concern(m))
@@ -46,7 +47,7 @@ func (r *Relay) publish(ctx context.Context, session messaging.Session, chains [
 				continue
 			}
 			fault.At(fault.OutboxPublished, m.AggregateID, concern(m))
-			done = append(done, sent{m.ID, ack.Stream, ack.Sequence})
+			done = append(done, sent{m.ID, ack.Stream, ack.Sequence, began})
 			r.told.sent(ctx, m, by, r.conn.Tracer() != nil)
 			if at+1 < len(c.Messages) {
 				still = append(still, c)

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/throughline/throughline/pkg/fault"
+	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/pkg/postgres"
 )
 
@@ -33,6 +35,7 @@ type sent struct {
 	id       uuid.UUID
 	stream   string
 	sequence uint64
+	since    time.Time // monotonic, and before it was sent
 }
 
 func newAcked() acked { return acked{ids: make(map[uuid.UUID]uint64)} }
@@ -145,7 +148,8 @@ func (r *Relay) removeLoop(ctx context.Context) error {
 }
 
 // removeOnce deletes one batch. Rows are safe when the broker has been heard from, over the connection that brought their
-// acknowledgement, after their horizon had passed: then it lived long enough to flush them.
+// acknowledgement, after their horizon had passed: then it lived long enough to flush them. In a cluster the leaders of their
+// streams must be the same as when they were sent.
 func (r *Relay) removeOnce(ctx context.Context) (int, error) {
 	session := r.conn.Session()
 	r.mu.Lock()
@@ -154,7 +158,10 @@ func (r *Relay) removeOnce(ctx context.Context) (int, error) {
 	if len(rows) == 0 {
 		return 0, nil
 	}
-	err := session.Probe(ctx)
+	err := session.Verify(ctx, heldOf(rows))
+	if errors.Is(err, messaging.ErrForgotten) {
+		r.conn.Renew() // before anything new is published, all that is pending is
+	}
 	if err == nil {
 		var b pgx.Batch
 		b.Queue(asyncCommit)
@@ -172,6 +179,23 @@ func (r *Relay) removeOnce(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("removing %d acknowledged outbox rows: %w", len(rows), err)
 	}
 	return len(rows), nil
+}
+
+// heldOf gives for each stream what it has acknowledged of rows.
+func heldOf(rows []ackedRow) []messaging.Held {
+	var held []messaging.Held
+	for _, row := range rows {
+		i := slices.IndexFunc(held, func(h messaging.Held) bool { return h.Stream == row.stream })
+		if i < 0 {
+			i = len(held)
+			held = append(held, messaging.Held{Stream: row.stream, Since: row.since})
+		}
+		held[i].Sequence = max(held[i].Sequence, row.sequence)
+		if row.since.Before(held[i].Since) {
+			held[i].Since = row.since
+		}
+	}
+	return held
 }
 
 // sentColumns turns rows into one array per column.

@@ -99,7 +99,7 @@ func serverOf(nc *nats.Conn) []attribute.KeyValue {
 // the context only carries the message's trace on.
 func StartProcess(ctx context.Context, tracer trace.Tracer, d *Delivery) (context.Context, trace.Span) {
 	if tracer == nil {
-		return telemetry.Extract(ctx, d.Carrier()), noop.Span{}
+		return telemetry.WithAttributes(telemetry.Extract(ctx, d.Carrier()), d.Identity()...), noop.Span{}
 	}
 	if !d.received.IsValid() {
 		d.received = d.receive(ctx, tracer)

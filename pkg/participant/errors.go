@@ -13,6 +13,9 @@ var (
 	// finds out for himself what happened.
 	ErrLeaseLost = errors.New("the lease of the step was lost")
 
+	// errUnknown is for an outcome that nothing more is known of.
+	errUnknown = errors.New("outcome unknown")
+
 	// errInFlight is why an undo was put off.
 	errInFlight = errors.New("the action may be in flight")
 )

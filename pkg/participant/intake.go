@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/inbox"
@@ -36,7 +37,7 @@ type change struct {
 }
 
 // ApplyCommands takes a batch of commands in, in one transaction, and starts what can start now. It is an inbox.Apply.
-func (r *Runner) ApplyCommands(ctx context.Context, batch []messaging.Delivery) error {
+func (r *Runner) ApplyCommands(ctx context.Context, batch []messaging.Delivery) (err error) {
 	began := r.cfg.Process.Now() // before the claim, so that our idea of the lease ends before the database's
 	in := &intake{runner: r, buried: make(map[Key]bool), changes: make(map[uuid.UUID]*change)}
 	seen, err := in.read(ctx, batch)
@@ -49,14 +50,28 @@ func (r *Runner) ApplyCommands(ctx context.Context, batch []messaging.Delivery) 
 			in.giveSlotsBack()
 		}
 	}()
+	committing := ctx
+	spans := make([]trace.Span, 0, len(batch))
+	defer func() {
+		for _, span := range spans {
+			telemetry.Fail(span, err) // of the message that is to blame, or of all
+			span.End()
+		}
+	}()
 	for _, d := range r.undosFirst(batch) {
 		if seen[d.ID] {
+			d.Repeat(ctx, r.cfg.Tracer)
 			continue
 		}
 		processing, span := messaging.StartProcess(ctx, r.cfg.Tracer, d)
-		defer span.End()
 		if err := in.take(d, telemetry.Inject(processing)); err != nil {
+			telemetry.Fail(span, err)
+			span.End()
 			return err
+		}
+		spans = append(spans, span)
+		if len(batch) == 1 {
+			committing = processing // a transaction of one message is in its trace; one of many is in none
 		}
 		in.marks = append(in.marks, d.ID)
 	}
@@ -66,7 +81,7 @@ func (r *Runner) ApplyCommands(ctx context.Context, batch []messaging.Delivery) 
 	for _, c := range in.fresh {
 		fault.At(fault.StepTaking, c.record.OrderID, c.record.StepName)
 	}
-	chains, err := in.write(ctx)
+	chains, err := in.write(committing)
 	if err != nil {
 		return err
 	}

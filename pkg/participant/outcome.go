@@ -132,3 +132,11 @@ func (s *Step) kind() string {
 	}
 	return KindAction
 }
+
+// failure is why the outcome is unknown.
+func (u Unknown) failure() error {
+	if u.Err == nil {
+		return errUnknown
+	}
+	return u.Err
+}

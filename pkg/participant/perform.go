@@ -18,16 +18,18 @@ import (
 func (r *Runner) perform(ctx context.Context, c *claim) (f finished) {
 	rec := c.record
 	f = finished{claim: c, trace: rec.Trace}
-	ctx = telemetry.Extract(ctx, rec.Trace)
+	ctx = rec.context(ctx)
+	began := time.Now()
+	defer func() { r.told.attempted(ctx, &f, began) }()
 	if r.cfg.Tracer != nil {
 		var span trace.Span
 		ctx, span = r.cfg.Tracer.Start(ctx, "perform "+rec.StepName, trace.WithAttributes(
-			telemetry.OrderID.String(rec.OrderID.String()), telemetry.IdempotencyKey.String(rec.IdempotencyKey),
-			telemetry.Step.String(rec.StepName), telemetry.Attempt.Int(rec.Attempts)))
-		ctx = telemetry.WithAttributes(ctx, telemetry.OrderID.String(rec.OrderID.String()),
-			telemetry.IdempotencyKey.String(rec.IdempotencyKey), telemetry.Step.String(rec.StepName))
+			telemetry.Attempt.Int(rec.Attempts), telemetry.Undo.Bool(len(c.step.Undoes) > 0)))
 		defer func() {
 			span.SetAttributes(telemetry.Outcome.String(outcomeName(f)))
+			if o, ok := f.outcome.(Unknown); ok && !f.blocked {
+				telemetry.Fail(span, o.failure())
+			}
 			span.End()
 		}()
 		f.trace = telemetry.Inject(ctx)
@@ -40,7 +42,7 @@ func (r *Runner) perform(ctx context.Context, c *claim) (f finished) {
 	}()
 	defer func() {
 		if p := recover(); p != nil {
-			r.log.Error("step panicked", telemetry.LogOrderID, rec.OrderID, telemetry.LogStep, rec.StepName, "panic", p, "stack", string(debug.Stack()))
+			r.log.ErrorContext(ctx, "step panicked", telemetry.LogOrderID, rec.OrderID, telemetry.LogStep, rec.StepName, "panic", p, "stack", string(debug.Stack()))
 			f.outcome = Unknown{Err: fmt.Errorf("step panicked: %v", p)}
 		}
 	}()
@@ -72,6 +74,13 @@ func (r *Runner) perform(ctx context.Context, c *claim) (f finished) {
 	f.outcome = outcomeOf(c.step.Perform(context.WithValue(ctx, ledgerKey{}, book), call))
 	fault.At(fault.StepCalled, rec.OrderID, rec.StepName)
 	return f
+}
+
+// context gives a context in the trace that the step belongs to, under which every span and every line of the log says what it is about.
+func (r *Record) context(ctx context.Context) context.Context {
+	return telemetry.WithAttributes(telemetry.Extract(ctx, r.Trace), telemetry.OrderID.String(r.OrderID.String()),
+		telemetry.IdempotencyKey.String(r.IdempotencyKey), telemetry.Step.String(r.StepName),
+		telemetry.StepKey.String(stepKey(r.OrderID, r.StepName).String()))
 }
 
 func (r *Runner) blockedRetry() time.Duration {

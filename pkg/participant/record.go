@@ -87,7 +87,7 @@ func (r *Runner) recordAll(work context.Context, batch []finished) {
 			return
 		default:
 			f := &batch[0]
-			r.log.Error("result can not be recorded", telemetry.LogOrderID, f.record.OrderID, telemetry.LogStep, f.record.StepName,
+			r.log.ErrorContext(f.record.context(work), "result can not be recorded", telemetry.LogOrderID, f.record.OrderID, telemetry.LogStep, f.record.StepName,
 				telemetry.LogOutcome, outcomeName(*f), telemetry.LogError, err)
 			if _, ok := f.outcome.(Unknown); ok {
 				return // its step is due again when its lease ends
@@ -139,7 +139,8 @@ func (r *Runner) refresh(ctx context.Context, batch []finished) ([]finished, err
 	for _, f := range batch {
 		if token := tokens[f.record.Key()]; token != f.record.Token {
 			// The token also moves when a result is recorded; so this is also what follows a commit whose answer was lost.
-			r.log.Warn("result dropped", telemetry.LogOrderID, f.record.OrderID, telemetry.LogStep, f.record.StepName,
+			r.told.lost.Add(ctx, 1, withStep(f.record.StepName))
+			r.log.WarnContext(f.record.context(ctx), "result dropped", telemetry.LogOrderID, f.record.OrderID, telemetry.LogStep, f.record.StepName,
 				telemetry.LogOutcome, outcomeName(f), telemetry.LogError, fmt.Errorf("%w: token %d, now %d", ErrLeaseLost, f.record.Token, token))
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
 
@@ -75,6 +76,8 @@ type Config struct {
 	Logger    *slog.Logger
 	// Tracer makes a span for each attempt; nil makes none.
 	Tracer trace.Tracer
+	// Meter tells how steps are performed; nil tells nobody.
+	Meter metric.Meter
 }
 
 // Runner takes commands in and performs their steps.
@@ -85,6 +88,7 @@ type Runner struct {
 	names []string // of the steps, sorted
 	// checks names the check of an action that has one.
 	checks map[string]string
+	told   *instruments
 	log    *slog.Logger
 	// retries bounds the rate of steps that were attempted before.
 	retries *rate.Limiter
@@ -187,6 +191,12 @@ func NewRunner(cfg Config, steps ...Step) (*Runner, error) {
 	if err := r.learnChecks(); err != nil {
 		return nil, err
 	}
+	var err error
+	if r.told, err = newInstruments(cfg.Meter); err != nil {
+		r.log.Error("steps are not measured", telemetry.LogError, err) // they are performed all the same
+		r.told, _ = newInstruments(nil)
+	}
+	r.told.begin(context.Background(), r.names)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r, nil
 }

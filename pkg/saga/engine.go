@@ -73,8 +73,11 @@ type Config[T proto.Message] struct {
 	// DueRate bounds how many sagas RunTimers looks after each second whose deadline has passed, so that what an outage has left behind
 	// does not come at once; 0 means DefaultDueRate. [Release] lifts it for a while.
 	DueRate int
-	// Meter tells how many sagas need attention, and how many are left alone; nil tells nobody.
+	// Meter tells what becomes of sagas, how many need attention, and how many are left alone; nil tells nobody.
 	Meter metric.Meter
+	// Observe, if not nil, is told of each change after its commit, once, unless the answer of the commit or this process is lost. It must
+	// not block. ctx is in the saga's trace.
+	Observe func(ctx context.Context, change Change[T])
 	// Source names the service in messages, such as "/order".
 	Source string
 	// Consumer is the inbox consumer under which replies are marked.
@@ -92,6 +95,7 @@ type Engine[T proto.Message] struct {
 	plans       []Plan // of the definitions
 	store       Store
 	tracer      trace.Tracer
+	told        *instruments
 	log         *slog.Logger
 }
 
@@ -122,8 +126,23 @@ func NewEngine[T proto.Message](cfg Config[T], definitions ...*Definition[T]) *E
 	if e.cfg.DueRate <= 0 {
 		e.cfg.DueRate = DefaultDueRate
 	}
-	if err := e.observe(); err != nil {
+	var err error
+	if e.told, err = newInstruments(cfg.Meter); err == nil {
+		err = e.observe()
+	}
+	if err != nil {
 		e.log.Error("sagas are not measured", telemetry.LogError, err) // they run all the same
+		e.told, _ = newInstruments(nil)
+	}
+	for _, d := range definitions {
+		var steps, undos []string
+		for _, s := range d.steps {
+			steps = append(steps, s.name)
+			if s.undoName != "" {
+				undos = append(undos, s.undoName)
+			}
+		}
+		e.told.begin(context.Background(), d.name, steps, undos)
 	}
 	return e
 }
@@ -182,7 +201,7 @@ func (e *Engine[T]) Start(ctx context.Context, births ...*Birth) error {
 	if err := e.store.Commit(ctx, u); err != nil {
 		return fmt.Errorf("beginning sagas: %w", err)
 	}
-	e.cfg.Relay.HandOff(u.Chains)
+	e.Born(births)
 	return nil
 }
 
@@ -197,7 +216,12 @@ func unitOf(births []*Birth) *Unit {
 }
 
 // Born hands the first messages of the sagas over to the relay.
-func (e *Engine[T]) Born(births []*Birth) { e.cfg.Relay.HandOff(chains(births)) }
+func (e *Engine[T]) Born(births []*Birth) {
+	e.cfg.Relay.HandOff(chains(births))
+	for _, b := range births {
+		e.told.started.Add(telemetry.Extract(context.Background(), b.record.Trace), 1, withSaga(b.record.Definition))
+	}
+}
 
 func chains(births []*Birth) []outbox.Chain {
 	all := make([]outbox.Chain, len(births))
@@ -288,10 +312,14 @@ func (e *Engine[T]) cancelOnce(ctx context.Context, id uuid.UUID, extra func(*pg
 	if err != nil {
 		return Instance{}, err
 	}
+	// What follows belongs to the saga's own trace, and not to that of the request.
+	ctx, span := e.within(ctx, r, "cancel")
+	defer span.End()
 	// A request is no proof of what is out, so the chain is left to the sweep.
-	if err := w.advance(it, CancelRequested{}, uuid.Nil, telemetry.Inject(ctx)); err != nil {
+	if err := w.advance(it, CancelRequested{}, uuid.Nil, e.carrier(ctx)); err != nil {
 		return r.Instance, fmt.Errorf("cancelling saga %s: %w", id, err)
 	}
+	mark(span, r)
 	u := w.unit()
 	if extra != nil {
 		u.After = func(b *pgx.Batch) error { return extra(b, it.record.Instance) }
@@ -302,6 +330,7 @@ func (e *Engine[T]) cancelOnce(ctx context.Context, id uuid.UUID, extra func(*pg
 	}
 	fault.At(fault.SagaCommitted, id, "cancel")
 	e.cfg.Relay.HandOff(u.Chains)
+	w.committed(ctx)
 	return it.record.Instance, nil
 }
 

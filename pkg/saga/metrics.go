@@ -3,9 +3,12 @@ package saga
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/throughline/throughline/pkg/telemetry"
 )
 
 // countedTimers bounds what a look at the metrics may cost: more timers that are due are told as this many.
@@ -42,6 +45,16 @@ func (e *Engine[T]) observe() error {
 	if err != nil {
 		return fmt.Errorf("making a gauge: %w", err)
 	}
+	unfinished, err := m.Int64ObservableGauge("throughline.saga.unfinished", metric.WithUnit("{saga}"),
+		metric.WithDescription("Sagas that have not ended and go on by themselves, by state."))
+	if err != nil {
+		return fmt.Errorf("making a gauge: %w", err)
+	}
+	oldestAge, err := m.Float64ObservableGauge("throughline.saga.oldest_age", metric.WithUnit("s"),
+		metric.WithDescription("Age of the oldest of the unfinished sagas; 0 when there is none."))
+	if err != nil {
+		return fmt.Errorf("making a gauge: %w", err)
+	}
 	_, err = m.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		var troubled, timers int64
 		var oldest float64
@@ -51,6 +64,17 @@ func (e *Engine[T]) observe() error {
 		o.ObserveInt64(attention, troubled)
 		o.ObserveInt64(due, timers)
 		o.ObserveFloat64(age, oldest)
+		open, err := CountUnfinished(ctx, e.cfg.Pool)
+		if err != nil {
+			return err
+		}
+		o.ObserveInt64(unfinished, open.Running, metric.WithAttributes(telemetry.SagaState.String(string(Running))))
+		o.ObserveInt64(unfinished, open.Compensating, metric.WithAttributes(telemetry.SagaState.String(string(Compensating))))
+		age := 0.0
+		if !open.Oldest.IsZero() {
+			age = max(time.Since(open.Oldest), 0).Seconds()
+		}
+		o.ObserveFloat64(oldestAge, age)
 		found, err := e.CountUnknown(ctx)
 		if err != nil {
 			return err
@@ -59,7 +83,7 @@ func (e *Engine[T]) observe() error {
 			o.ObserveInt64(unknown, u.Sagas, metric.WithAttributes(attribute.String("saga", u.Name), attribute.Int("version", u.Version)))
 		}
 		return nil
-	}, attention, due, age, unknown)
+	}, attention, due, age, unknown, unfinished, oldestAge)
 	if err != nil {
 		return fmt.Errorf("observing sagas: %w", err)
 	}

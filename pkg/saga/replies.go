@@ -23,7 +23,7 @@ import (
 )
 
 // ApplyReplies deals with a batch of replies in one transaction. It is an inbox.Apply.
-func (e *Engine[T]) ApplyReplies(ctx context.Context, batch []messaging.Delivery) error {
+func (e *Engine[T]) ApplyReplies(ctx context.Context, batch []messaging.Delivery) (err error) {
 	ids, sagaIDs := make([]uuid.UUID, len(batch)), make([]uuid.UUID, 0, len(batch))
 	for i, d := range batch {
 		ids[i] = d.ID
@@ -36,13 +36,29 @@ func (e *Engine[T]) ApplyReplies(ctx context.Context, batch []messaging.Delivery
 	w := &work[T]{engine: e, now: l.Now, sagas: make(map[uuid.UUID]*item[T])}
 
 	var marks []uuid.UUID
+	committing := ctx
+	spans := make([]trace.Span, 0, len(batch))
+	defer func() {
+		for _, span := range spans {
+			telemetry.Fail(span, err) // of the message that is to blame, or of all
+			span.End()
+		}
+	}()
 	for i := range batch {
 		d := &batch[i]
 		if l.Seen[d.ID] {
+			d.Repeat(ctx, e.tracer)
 			continue
 		}
-		if err := e.applyReply(ctx, w, l.Sagas, d); err != nil {
+		processing, span := messaging.StartProcess(ctx, e.tracer, d)
+		if err := e.applyReply(processing, span, w, l.Sagas, d); err != nil {
+			telemetry.Fail(span, err)
+			span.End()
 			return err
+		}
+		spans = append(spans, span)
+		if len(batch) == 1 {
+			committing = processing // a transaction of one message is in its trace; one of many is in none
 		}
 		l.Seen[d.ID] = true // a copy in the same batch
 		marks = append(marks, d.ID)
@@ -55,19 +71,18 @@ func (e *Engine[T]) ApplyReplies(ctx context.Context, batch []messaging.Delivery
 	for i := range batch {
 		fault.At(fault.SagaCommitting, batch[i].AggregateID, batch[i].StepName)
 	}
-	if err := e.store.Commit(ctx, u); err != nil {
+	if err := e.store.Commit(committing, u); err != nil {
 		return fmt.Errorf("advancing sagas: %w", err)
 	}
 	for i := range batch {
 		fault.At(fault.SagaCommitted, batch[i].AggregateID, batch[i].StepName)
 	}
 	e.cfg.Relay.HandOff(u.Chains)
+	w.committed(ctx)
 	return nil
 }
 
-func (e *Engine[T]) applyReply(ctx context.Context, w *work[T], records map[uuid.UUID]*Record, d *messaging.Delivery) error {
-	ctx, span := messaging.StartProcess(ctx, e.tracer, d)
-	defer span.End()
+func (e *Engine[T]) applyReply(ctx context.Context, span trace.Span, w *work[T], records map[uuid.UUID]*Record, d *messaging.Delivery) error {
 	r, ok := records[d.AggregateID]
 	if !ok {
 		return fmt.Errorf("%w: reply %s to %s: %w: %s", inbox.ErrPermanent, d.ID, d.StepName, ErrNotFound, d.AggregateID)
@@ -89,11 +104,11 @@ func (e *Engine[T]) applyReply(ctx context.Context, w *work[T], records map[uuid
 	if _, _, ok := it.definition.find(d.StepName); !ok {
 		return fmt.Errorf("%w: reply %s to %s: saga %s has no such step", inbox.ErrPermanent, d.ID, d.StepName, r.ID)
 	}
-	span.SetAttributes(telemetry.Saga.String(r.Definition))
 	input := Replied{Step: d.StepName, Outcome: outcome, Reason: d.Reason, MessageID: d.ID}
 	if outcome == OutcomeWaiting {
 		input.Detail = d.Payload
 	}
+	defer mark(span, r)
 	return w.advance(it, input, d.LastSeen, carrierOf(ctx, span, d))
 }
 
@@ -101,6 +116,14 @@ func (e *Engine[T]) applyReply(ctx context.Context, w *work[T], records map[uuid
 func carrierOf(ctx context.Context, span trace.Span, d *messaging.Delivery) telemetry.Carrier {
 	if !span.IsRecording() {
 		return d.Carrier()
+	}
+	return telemetry.Inject(ctx)
+}
+
+// carrier gives the trace context for what is done under a context of [Engine.within]; nothing, which stands for the saga's own, without a tracer.
+func (e *Engine[T]) carrier(ctx context.Context) telemetry.Carrier {
+	if e.tracer == nil {
+		return telemetry.Carrier{}
 	}
 	return telemetry.Inject(ctx)
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/throughline/throughline/pkg/fault"
-	"github.com/throughline/throughline/pkg/telemetry"
 )
 
 // Decision is how a person resolves what a saga needs attention for.
@@ -133,10 +132,13 @@ func (e *Engine[T]) resolveOnce(ctx context.Context, id uuid.UUID, r Resolved, e
 	if err != nil {
 		return Instance{}, err
 	}
+	ctx, span := e.within(ctx, record, "resolve")
+	defer span.End()
 	// A person's word is no proof of what is out, so the chain is left to the sweep.
-	if err := w.advance(it, r, uuid.Nil, telemetry.Inject(ctx)); err != nil {
+	if err := w.advance(it, r, uuid.Nil, e.carrier(ctx)); err != nil {
 		return record.Instance, fmt.Errorf("resolving saga %s: %w", id, err)
 	}
+	mark(span, record)
 	u := w.unit()
 	if extra != nil {
 		u.After = func(b *pgx.Batch) error { return extra(b, it.before, it.record.Instance) }
@@ -147,6 +149,7 @@ func (e *Engine[T]) resolveOnce(ctx context.Context, id uuid.UUID, r Resolved, e
 	}
 	fault.At(fault.SagaCommitted, id, "resolve")
 	e.cfg.Relay.HandOff(u.Chains)
+	w.committed(ctx)
 	return it.record.Instance, nil
 }
 

@@ -99,13 +99,14 @@ func (e *Engine[T]) fireOrPutOff(ctx context.Context, p *pass, r *Record, now ti
 		failures = max(failures, t.Failures+1)
 	}
 	wait := putOff(r.ID, failures)
-	e.log.Warn("saga's deadline could not be dealt with, trying again", telemetry.LogOrderID, r.ID, telemetry.LogError, err,
+	ctx = telemetry.Extract(ctx, r.Trace)
+	e.log.WarnContext(ctx, "saga's deadline could not be dealt with, trying again", telemetry.LogOrderID, r.ID, telemetry.LogError, err,
 		"failures", failures, "in", wait)
 	// The saga is not touched. What it believes about its timer is now wrong, but in the past, so that it sets another
 	// when something happens to it.
 	later := &Unit{Fired: fired, Set: []Timer{{Due: now.Add(wait), SagaID: r.ID, Failures: failures}}}
 	if err := e.store.Commit(ctx, later); err != nil && ctx.Err() == nil {
-		e.log.Warn("timer not put off, it stays due", telemetry.LogOrderID, r.ID, telemetry.LogError, err)
+		e.log.WarnContext(ctx, "timer not put off, it stays due", telemetry.LogOrderID, r.ID, telemetry.LogError, err)
 	}
 }
 
@@ -120,7 +121,7 @@ func putOff(id uuid.UUID, failures int) time.Duration {
 
 // fire asks about the overdue steps of one saga and applies the answers. A saga that changed meanwhile is left to its next
 // timer, which is due at once.
-func (e *Engine[T]) fire(ctx context.Context, p *pass, r *Record, now time.Time, fired []Timer) error {
+func (e *Engine[T]) fire(ctx context.Context, p *pass, r *Record, now time.Time, fired []Timer) (err error) {
 	w := &work[T]{engine: e, now: now, sagas: make(map[uuid.UUID]*item[T]), fired: fired}
 	it, err := w.item(r)
 	if err != nil {
@@ -131,6 +132,11 @@ func (e *Engine[T]) fire(ctx context.Context, p *pass, r *Record, now time.Time,
 		return e.rearm(ctx, r, fired)
 	}
 	r.Armed = time.Time{} // all timers of this saga that we know of have fired
+	ctx, span := e.within(ctx, r, "timer")
+	defer func() {
+		telemetry.Fail(span, err)
+		span.End()
+	}()
 	for _, q := range questions {
 		fault.At(fault.SagaTimerFired, r.ID, q.Step)
 		answer, err := e.ask(ctx, p, r.ID, q)
@@ -138,10 +144,11 @@ func (e *Engine[T]) fire(ctx context.Context, p *pass, r *Record, now time.Time,
 			return err
 		}
 		fault.At(fault.SagaAsked, r.ID, q.Step)
-		if err := w.advance(it, Asked{Step: q.Step, Answer: answer}, uuid.Nil, telemetry.Carrier{}); err != nil {
+		if err := w.advance(it, Asked{Step: q.Step, Answer: answer}, uuid.Nil, e.carrier(ctx)); err != nil {
 			return err
 		}
 	}
+	mark(span, r)
 	u := w.unit()
 	if err := e.store.Commit(ctx, u); err != nil {
 		return fmt.Errorf("applying answers to saga %s: %w", r.ID, err)
@@ -150,6 +157,7 @@ func (e *Engine[T]) fire(ctx context.Context, p *pass, r *Record, now time.Time,
 		fault.At(fault.SagaAnswered, r.ID, q.Step)
 	}
 	e.cfg.Relay.HandOff(u.Chains)
+	w.committed(ctx)
 	return nil
 }
 
@@ -187,7 +195,7 @@ func (e *Engine[T]) ask(ctx context.Context, p *pass, id uuid.UUID, q Question) 
 	}
 	p.mu.Unlock()
 	if err != nil {
-		e.log.Warn("participant did not answer", telemetry.LogOrderID, id, telemetry.LogStep, q.Step, telemetry.LogError, err)
+		e.log.WarnContext(ctx, "participant did not answer", telemetry.LogOrderID, id, telemetry.LogStep, q.Step, telemetry.LogError, err)
 		return Answer{Finding: Silent}, nil
 	}
 	return answer, nil

@@ -31,6 +31,7 @@ type item[T proto.Message] struct {
 	last        uuid.UUID // the last row of the last chain before this one
 	changed     bool
 	transitions []Transition
+	trace       telemetry.Carrier // what changed it last belongs to
 }
 
 func (w *work[T]) item(r *Record) (*item[T], error) {
@@ -68,7 +69,7 @@ func (w *work[T]) advance(it *item[T], input Input, lastSeen uuid.UUID, trace te
 	if trace.TraceParent == "" {
 		trace = r.Trace // timers and operators continue the saga's own trace
 	}
-	r.Instance = after
+	r.Instance, it.trace = after, trace
 	it.transitions = append(it.transitions, effects.Transitions...)
 	it.changed = true
 	return w.engine.fill(&it.chain, r, Change[T]{Before: before, After: after, Data: it.data, At: w.now}, effects, trace)

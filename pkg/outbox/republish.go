@@ -53,6 +53,8 @@ type Sent struct {
 	WrittenAt time.Time
 	// Pending says that it is in the outbox still: the relay is about to publish it, or it was set aside.
 	Pending bool
+	// SetAside says why the broker will not take it; empty unless it was set aside.
+	SetAside string
 	// Stream and Sequence are its last known place; they are empty while it is pending.
 	Stream   string
 	Sequence uint64
@@ -90,15 +92,19 @@ func NewArchive(pool *pgxpool.Pool, conn *messaging.Conn, maxAge time.Duration) 
 	return &Archive{pool: pool, conn: conn, maxAge: maxAge, limiter: rate.NewLimiter(DefaultRepublishRate, DefaultRepublishRate/10)}
 }
 
-// selectSent finds messages. The one that was sent twice has two places; the later one counts.
-const selectSent = `
-SELECT ` + messageColumns + `, m.created_at, o.message_id IS NOT NULL, coalesce(s.stream, ''), coalesce(s.stream_sequence, 0),
-       s.sent_at, m.created_at < now() - $1::interval
+// sentRow are what scanSent reads; $1 is the age from which on a message is too old to be sent again. The one that was sent twice has
+// two places; the later one counts.
+const sentRow = messageColumns + `, m.created_at, o.message_id IS NOT NULL, coalesce(s.stream, ''), coalesce(s.stream_sequence, 0),
+       s.sent_at, m.created_at < now() - $1::interval, CASE WHEN o.set_aside_at IS NULL THEN '' ELSE coalesce(o.set_aside_reason, 'refused') END
   FROM outbox_message m
   LEFT JOIN outbox o ON o.message_id = m.message_id
   LEFT JOIN LATERAL (SELECT stream, stream_sequence, sent_at FROM outbox_sent s
                       WHERE s.message_id = m.message_id AND s.sent_at >= m.created_at
-                      ORDER BY sent_at DESC LIMIT 1) s ON true
+                      ORDER BY sent_at DESC LIMIT 1) s ON true`
+
+// selectSent finds messages.
+const selectSent = `
+SELECT ` + sentRow + `
  WHERE ($2::timestamptz IS NULL OR m.created_at >= $2) AND ($3::timestamptz IS NULL OR m.created_at < $3)
    AND ($4::uuid IS NULL OR m.aggregate_id = $4)
    AND ($5 = '' OR m.message_id IN (SELECT message_id FROM outbox_sent
@@ -159,7 +165,7 @@ func scanSent(row pgx.CollectableRow) (s Sent, err error) {
 		sequence int64
 		at       *time.Time
 	)
-	if s.Message, err = scanMessage(row, &s.WrittenAt, &s.Pending, &s.Stream, &sequence, &at, &s.Expired); err != nil {
+	if s.Message, err = scanMessage(row, &s.WrittenAt, &s.Pending, &s.Stream, &sequence, &at, &s.Expired, &s.SetAside); err != nil {
 		return s, err
 	}
 	s.Sequence = uint64(sequence)

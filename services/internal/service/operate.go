@@ -14,10 +14,12 @@ import (
 	deadletterv1 "github.com/throughline/throughline/proto/gen/throughline/deadletter/v1"
 	doctorv1 "github.com/throughline/throughline/proto/gen/throughline/doctor/v1"
 	outboxv1 "github.com/throughline/throughline/proto/gen/throughline/outbox/v1"
+	trailv1 "github.com/throughline/throughline/proto/gen/throughline/trail/v1"
 	"github.com/throughline/throughline/services/internal/deadletters"
 	"github.com/throughline/throughline/services/internal/doctor"
 	"github.com/throughline/throughline/services/internal/republish"
 	"github.com/throughline/throughline/services/internal/topology"
+	"github.com/throughline/throughline/services/internal/trail"
 )
 
 const (
@@ -35,7 +37,7 @@ var errUnsettled = errors.New("the connection to the broker is too young")
 func operatorServices() []string {
 	return []string{
 		deadletterv1.DeadLetterService_ServiceDesc.ServiceName, outboxv1.OutboxService_ServiceDesc.ServiceName,
-		doctorv1.DoctorService_ServiceDesc.ServiceName,
+		doctorv1.DoctorService_ServiceDesc.ServiceName, trailv1.TrailService_ServiceDesc.ServiceName,
 	}
 }
 
@@ -101,9 +103,25 @@ func (s *server) operate(rt *Runtime, parts *Parts, processors []*inbox.Processo
 		deadletters.Register(r, letters)
 		republish.Register(r, archive)
 		doctor.Register(r, patient)
+		trail.Register(r, trailConfig(rt, parts, letters, cfg.OutboxRetention))
 	}
 	return register, []Component{
 		Runs("dead-letters", func(stop, _ context.Context) error { return letters.Run(stop) }),
 		Runs("inbox-reaper", func(stop, _ context.Context) error { return reaper.Run(stop) }),
 	}, nil
+}
+
+// trailConfig is what the service's part of an order's story is told from.
+func trailConfig(rt *Runtime, parts *Parts, letters *inbox.DeadLetters, retention time.Duration) trail.Config {
+	c := trail.Config{
+		Service: rt.Name, Pool: rt.Pool, Letters: letters, Retention: retention, Own: parts.Trail.Own, Participant: parts.Trail.Participant,
+		Peer: parts.Trail.Peer, Webhooks: parts.Trail.Webhooks, Operations: parts.Trail.Operations, Undos: parts.Trail.Undos, Logger: rt.Logger,
+	}
+	for _, consumer := range parts.Consumers {
+		c.Consumers = append(c.Consumers, consumer.Name)
+	}
+	if c.Webhooks != "" {
+		c.Consumers = append(c.Consumers, c.Webhooks) // behind the consumer of commands
+	}
+	return c
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/throughline/throughline/pkg/postgres"
 	"github.com/throughline/throughline/pkg/telemetry"
 	"github.com/throughline/throughline/services/internal/doctor"
+	"github.com/throughline/throughline/services/internal/trail"
 )
 
 // Spec is one service.
@@ -68,10 +69,21 @@ type Parts struct {
 	Tables []doctor.Table
 	// Consumers run their Apply through an inbox.Processor.
 	Consumers []Consumer
+	// Trail is what is told of orders beside what all services have on record.
+	Trail Trail
 	// Webhooks takes the notices of the outside at Spec.WebhookAddr. It must bound what it reads, and trust nothing that is not signed.
 	Webhooks http.Handler
 	// Checks are asked by /readyz, besides those of the runtime.
 	Checks []Check
+}
+
+// Trail is what is particular to the service in what it tells of an order; see trail.Config.
+type Trail struct {
+	Own            trail.Own
+	Participant    bool
+	Peer, Webhooks string
+	Operations     []string
+	Undos          []string
 }
 
 // Component is a named part that runs.

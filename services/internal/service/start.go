@@ -18,6 +18,7 @@ import (
 	"github.com/throughline/throughline/pkg/postgres"
 	"github.com/throughline/throughline/services/internal/grpcx"
 	"github.com/throughline/throughline/services/internal/topology"
+	"github.com/throughline/throughline/services/internal/trail"
 )
 
 const (
@@ -27,8 +28,10 @@ const (
 
 // tracerName names the tracer of messages, outboxMeter the meter of the outbox.
 const (
-	tracerName  = "github.com/throughline/throughline/pkg/messaging"
-	outboxMeter = "github.com/throughline/throughline/pkg/outbox"
+	tracerName     = "github.com/throughline/throughline/pkg/messaging"
+	messagingMeter = tracerName
+	outboxMeter    = "github.com/throughline/throughline/pkg/outbox"
+	inboxMeter     = "github.com/throughline/throughline/pkg/inbox"
 )
 
 // state is what readiness says about a service as a whole. run writes it, probes read it.
@@ -65,7 +68,7 @@ func (s *server) run(stop, work context.Context, ready func()) error {
 	defer pool.Close()
 	s.state.set("building the service", nil)
 	conn, err := messaging.Connect(messaging.Config{
-		URL: s.spec.Config.NATSURL, Name: s.spec.Name, Logger: s.log, Tracer: s.tracer(),
+		URL: s.spec.Config.NATSURL, Name: s.spec.Name, Logger: s.log, Tracer: s.tracer(), Meter: s.tel.Meter(messagingMeter),
 	})
 	if err != nil {
 		return err
@@ -105,7 +108,7 @@ func (s *server) openDatabase(ctx context.Context, owner string) (*pgxpool.Pool,
 		return nil, err
 	}
 	s.health.AddCheck("database", pool.Ping)
-	sets := append([]postgres.Migrations{outbox.Migrations(), inbox.Migrations()}, s.spec.Migrations...)
+	sets := append([]postgres.Migrations{outbox.Migrations(), inbox.Migrations(), trail.Migrations()}, s.spec.Migrations...)
 	wait := retryFirst
 	for {
 		err := postgres.Migrate(ctx, pool, sets...)
@@ -135,10 +138,15 @@ func (s *server) build(ctx context.Context, owner string, pool *pgxpool.Pool, co
 	if err != nil {
 		return nil, fmt.Errorf("building the %s service: %w", s.spec.Name, err)
 	}
+	told, err := s.measure(pool, parts.Consumers)
+	if err != nil {
+		return nil, err
+	}
 	processors := make([]*inbox.Processor, len(parts.Consumers))
 	for i, c := range parts.Consumers {
 		processors[i] = &inbox.Processor{
 			Pool: pool, Consumer: c.Name, Apply: c.Apply, Sequenced: c.Sequenced, Recorded: c.Recorded, Logger: s.log,
+			Told: told, Tracer: s.tracer(),
 		}
 	}
 	register, upkeep, err := s.operate(rt, &parts, processors)
@@ -185,6 +193,19 @@ func (s *server) build(ctx context.Context, owner string, pool *pgxpool.Pool, co
 		s.health.AddCheck(c.Name, c.Check)
 	}
 	return group, nil
+}
+
+// measure makes the instruments of the consumers, and those of the connections to the database.
+func (s *server) measure(pool *pgxpool.Pool, consumers []Consumer) (*inbox.Instruments, error) {
+	err := otelpgx.RecordStats(pool, otelpgx.WithStatsMeterProvider(s.tel.MeterProvider()))
+	if err != nil {
+		return nil, fmt.Errorf("measuring the connections to the database: %w", err)
+	}
+	names := make([]string, len(consumers))
+	for i, c := range consumers {
+		names[i] = c.Name
+	}
+	return inbox.NewInstruments(pool, s.tel.Meter(inboxMeter), names...)
 }
 
 // consume runs one consumer until it is told to stop.

@@ -132,6 +132,7 @@ func (h *handler) apply(ctx context.Context, n Notice) error {
 	switch err := postgres.SendAtomic(ctx, h.cfg.Pool, &b); {
 	case postgres.IsUniqueViolation(err, inbox.Constraint):
 		h.log.DebugContext(ctx, "webhook came again", "event_id", n.ID, "type", n.Type, telemetry.LogOrderID, n.OrderID)
+		h.count(ctx, n)
 		return nil
 	case err != nil:
 		return fmt.Errorf("recording webhook: %w", err)
@@ -142,6 +143,15 @@ func (h *handler) apply(ctx context.Context, n Notice) error {
 		h.cfg.Wake()
 	}
 	return nil
+}
+
+// count counts a notice that came again. Whether that succeeds changes nothing.
+func (h *handler) count(ctx context.Context, n Notice) {
+	var b pgx.Batch
+	inbox.QueueRepeats(&b, h.cfg.Consumer, []uuid.UUID{MessageID(n.ID)}, make(map[uuid.UUID]bool))
+	if err := h.cfg.Pool.SendBatch(ctx, &b).Close(); err != nil {
+		h.log.DebugContext(ctx, "repeated webhook not counted", "event_id", n.ID, telemetry.LogError, err)
+	}
 }
 
 // MessageID is the id of an event in the inbox.

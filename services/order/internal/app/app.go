@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"google.golang.org/grpc"
 
@@ -66,6 +68,9 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 			attentionv1.AttentionService_ServiceDesc.ServiceName,
 		},
 		Draining: endings.Stop,
+		Trail: service.Trail{
+			Own: grpcapi.Trail{Pool: rt.Pool, UndoneBy: placeorder.UndoneBy()}, Undos: slices.Collect(maps.Values(placeorder.UndoneBy())),
+		},
 		Components: []service.Component{
 			service.Runs("participants", func(stop, _ context.Context) error {
 				<-stop.Done()

@@ -45,3 +45,10 @@ func capturePayment(o *orderv1.PlaceOrder) saga.Command {
 func dispatchShipment(o *orderv1.PlaceOrder) saga.Command {
 	return saga.To("shipping", "dispatch_shipment", &shippingv1.DispatchShipment{OrderId: o.GetOrderId()})
 }
+
+// UndoneBy names the undo of each step that has one, as commands are named.
+func UndoneBy() map[string]string {
+	return map[string]string{
+		"authorize_payment": voidPayment(&orderv1.PlaceOrder{}).Step, "create_shipment": cancelShipment(&orderv1.PlaceOrder{}).Step,
+	}
+}

@@ -66,6 +66,10 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 		Webhooks: bus.Webhooks(webhook.Config{
 			Pool: rt.Pool, Consumer: topology.ProviderWebhooks, Wake: runner.Wake, Logger: rt.Logger,
 		}, cfg.WebhookSecrets()),
+		Trail: service.Trail{
+			Own: postgres.Trail{Pool: rt.Pool}, Participant: true, Peer: "payment_provider", Webhooks: topology.ProviderWebhooks,
+			Operations: bus.Operations(), Undos: []string{bus.VoidPayment},
+		},
 		Consumers: []service.Consumer{{ConsumerConfig: topology.PaymentConsumer(), Apply: runner.ApplyCommands, Recorded: true}},
 	}, nil
 }

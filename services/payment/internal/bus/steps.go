@@ -37,6 +37,9 @@ const (
 	opRefund  = "refund"
 )
 
+// Operations lists the words that provider keys are derived from, without the suffixes of those that were used up.
+func Operations() []string { return []string{opCreate, opConfirm, opCapture, opCancel, opRefund} }
+
 // maxKeys bounds the keys that one attempt uses up for one operation. Each is used only after the provider has repeated a stored
 // answer to the one before.
 const maxKeys = 8

@@ -62,6 +62,10 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 		Webhooks: bus.Webhooks(webhook.Config{
 			Pool: rt.Pool, Consumer: topology.CarrierWebhooks, Wake: runner.Wake, Logger: rt.Logger,
 		}, cfg.WebhookSecrets()),
+		Trail: service.Trail{
+			Own: postgres.Trail{Pool: rt.Pool}, Participant: true, Peer: "carrier", Webhooks: topology.CarrierWebhooks,
+			Undos: []string{bus.CancelShipment},
+		},
 		Consumers: []service.Consumer{{ConsumerConfig: topology.ShippingConsumer(), Apply: runner.ApplyCommands, Recorded: true}},
 	}, nil
 }

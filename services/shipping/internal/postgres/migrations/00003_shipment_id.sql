@@ -1,0 +1,5 @@
+-- +goose Up
+
+-- Shipments are looked for by the carrier's id when people ask what became of one. The ids are random, and a B-tree over them would cost each
+-- shipment more than that is worth; rows are written close to each other in time, so a filter for each 64 pages finds them.
+CREATE INDEX shipment_id_idx ON shipment USING brin (shipment_id text_bloom_ops) WITH (pages_per_range = 64, autosummarize = on);

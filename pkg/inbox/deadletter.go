@@ -87,7 +87,7 @@ func (p *Processor) keep(ctx context.Context, d messaging.Delivery, state State,
 			encoded, payload, storable(cause.Error()), attempts, int64(d.StreamSequence), storedAt(d), state)
 		if err == nil {
 			if state == StateDead {
-				p.logger().Error("message dead-lettered", "consumer", p.Consumer, "message_id", d.ID, "subject", d.Subject,
+				p.logger().ErrorContext(p.tellDead(ctx, &d, cause), "message dead-lettered", "consumer", p.Consumer, "message_id", d.ID, "subject", d.Subject,
 					"attempts", attempts, "error", cause)
 			} else {
 				p.logger().Warn("event waits behind a dead letter", "consumer", p.Consumer, "message_id", d.ID, "subject", d.Subject)

@@ -8,10 +8,12 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/pkg/postgres"
+	"github.com/throughline/throughline/pkg/telemetry"
 )
 
 // Defaults of [Processor].
@@ -60,6 +62,10 @@ type Processor struct {
 	// inbox row. Only then a dead letter that is older than the inbox rows may be replayed.
 	Recorded bool
 	Logger   *slog.Logger
+	// Told tells how the consumer does; nil tells nobody.
+	Told *Instruments
+	// Tracer makes the span of giving a message up; nil makes none.
+	Tracer trace.Tracer
 }
 
 // Handle is a messaging.Handler. It returns when each message of the batch is acknowledged, dead-lettered, or given back
@@ -89,6 +95,8 @@ func (p *Processor) Handle(ctx context.Context, batch []messaging.Delivery) {
 	// A copy within the batch shares the fate of the first.
 	for i := range repeats {
 		if settled[repeats[i].ID] {
+			repeats[i].Duplicate = true
+			p.Told.done(ctx, p.Consumer, repeats[i:i+1], time.Now(), p.Tracer != nil)
 			p.ack(&repeats[i])
 		} else {
 			p.giveBack(&repeats[i], nakFirst)
@@ -98,9 +106,11 @@ func (p *Processor) Handle(ctx context.Context, batch []messaging.Delivery) {
 
 // run applies a batch, and splits it if it fails by the fault of one of its messages. It notes which messages are done with.
 func (p *Processor) run(ctx context.Context, batch []messaging.Delivery, settled map[uuid.UUID]bool) {
+	began := time.Now()
 	err := p.attempt(ctx, batch)
 	switch {
 	case err == nil:
+		p.Told.done(ctx, p.Consumer, batch, began, p.Tracer != nil)
 		for i := range batch {
 			settled[batch[i].ID] = true
 			fault.At(fault.InboxCommitted, batch[i].AggregateID, batch[i].StepName)
@@ -205,6 +215,7 @@ func (p *Processor) fail(ctx context.Context, d messaging.Delivery, cause error)
 		p.giveBack(&d, delay)
 		return false
 	}
+	p.Told.count(ctx, p.Consumer, false)
 	failed, age, err := p.blame(ctx, d, cause)
 	switch {
 	case errors.Is(cause, ErrPermanent):
@@ -225,7 +236,7 @@ func (p *Processor) fail(ctx context.Context, d messaging.Delivery, cause error)
 		return p.bury(ctx, d, failed, cause)
 	}
 	delay := nakDelay(failed)
-	p.logger().Warn("message failed, it will be delivered again", "consumer", p.Consumer, "message_id", d.ID,
+	p.logger().WarnContext(telemetry.WithAttributes(telemetry.Extract(ctx, d.Carrier()), d.Identity()...), "message failed, it will be delivered again", "consumer", p.Consumer, "message_id", d.ID,
 		"failed", failed, "in", delay, "error", cause)
 	p.giveBack(&d, delay)
 	return false

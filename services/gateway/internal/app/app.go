@@ -21,6 +21,9 @@ import (
 	"github.com/throughline/throughline/services/internal/grpcx"
 )
 
+// meterName names the meter of the edge.
+const meterName = "github.com/throughline/throughline/services/gateway"
+
 // ErrNotServing says that the order service answers but takes no calls.
 var ErrNotServing = errors.New("the order service is not serving")
 
@@ -62,6 +65,7 @@ func (a *App) wire(ctx context.Context, cfg config.Config, tel *telemetry.Teleme
 	api := grpcapi.New(grpcapi.Config{
 		Orders: orderv1.NewOrderServiceClient(a.orders), Clients: grpcapi.NewDirectory(clients, access),
 		Timeout: cfg.CallTimeout, Rate: cfg.ClientRate, Burst: cfg.ClientBurst, Logger: logger,
+		Meter: tel.Meter(meterName),
 	})
 	public, err := grpcx.NewServer(grpcx.ServerConfig{
 		// Its own interceptor asks who calls.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
@@ -33,6 +34,7 @@ type Server struct {
 	timeout time.Duration
 	logger  *slog.Logger
 	pause   func(ctx context.Context, d time.Duration) error
+	told    *instruments
 
 	waits    chan struct{} // holds a value for each call that waits for an order's end
 	stopping chan struct{} // closed by StopWaiting
@@ -50,6 +52,8 @@ type Config struct {
 	Burst int
 	// Logger may be nil.
 	Logger *slog.Logger
+	// Meter tells what clients are answered; nil tells nobody.
+	Meter metric.Meter
 }
 
 // New makes a Server that passes calls on to the order service.
@@ -66,7 +70,12 @@ func New(cfg Config) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Server{orders: cfg.Orders, clients: cfg.Clients, timeout: cfg.Timeout, logger: cfg.Logger, pause: pause,
+	told, err := newInstruments(cfg.Meter)
+	if err != nil {
+		cfg.Logger.Error("answers are not measured", telemetry.LogError, err) // they are given all the same
+		told, _ = newInstruments(nil)
+	}
+	return &Server{told: told, orders: cfg.Orders, clients: cfg.Clients, timeout: cfg.Timeout, logger: cfg.Logger, pause: pause,
 		limits: newLimits(cfg.Rate, cfg.Burst),
 		waits:  make(chan struct{}, maxWaits), stopping: make(chan struct{})}
 }
@@ -149,12 +158,21 @@ func forwardWithin[Req, Resp any](ctx context.Context, s *Server, timeout time.D
 	})
 	if err != nil {
 		told := translate(err)
+		s.told.answered(ctx, method, kindOf(told))
 		if grpcx.ReasonOf(told) == grpcx.Internal {
 			s.logger.ErrorContext(ctx, "calling the order service failed", telemetry.LogMethod, method,
 				telemetry.LogClientID, c.client, telemetry.LogError, err)
 		}
 		return nil, told
 	}
+	kind := kindNew
+	switch {
+	case first(header, grpcx.MetadataReplayed) == "true":
+		kind = kindReplay
+	case first(header, grpcx.MetadataKeyExpired) == "true":
+		kind = kindExpired
+	}
+	s.told.answered(ctx, method, kind)
 	if err := answer(ctx, header); err != nil {
 		return nil, fmt.Errorf("passing on the answer of %s: %w", method, err)
 	}

@@ -1,10 +1,6 @@
 package saga
 
 import (
-	"context"
-	"errors"
-	"fmt"
-
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -13,18 +9,15 @@ import (
 
 const selectTrace = `SELECT traceparent, tracestate FROM saga_instance WHERE saga_id = $1`
 
-// ReadTrace gives the trace that a saga was started in; the zero value if there is no such saga, or it was started in none.
-func ReadTrace(ctx context.Context, db Querier, id uuid.UUID) (telemetry.Carrier, error) {
-	rows, err := db.Query(ctx, selectTrace, id)
-	if err != nil {
-		return telemetry.Carrier{}, fmt.Errorf("reading the trace of saga %s: %w", id, err)
-	}
-	c, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (c telemetry.Carrier, err error) {
-		err = row.Scan(&c.TraceParent, &c.TraceState)
-		return c, err
+// QueueTrace adds to a batch of reads the question in which trace a saga began. Once the batch has run the answer is in into, which stays as it is
+// if there is no such saga.
+func QueueTrace(b *pgx.Batch, id uuid.UUID, into *telemetry.Carrier) {
+	b.Queue(selectTrace, id).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			if err := rows.Scan(&into.TraceParent, &into.TraceState); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
 	})
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return telemetry.Carrier{}, fmt.Errorf("reading the trace of saga %s: %w", id, err)
-	}
-	return c, nil
 }

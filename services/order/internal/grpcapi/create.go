@@ -9,12 +9,15 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/idempotency"
 	"github.com/throughline/throughline/pkg/keys"
 	pg "github.com/throughline/throughline/pkg/postgres"
+	"github.com/throughline/throughline/pkg/saga"
 	"github.com/throughline/throughline/pkg/telemetry"
 	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
 	"github.com/throughline/throughline/services/internal/grpcx"
@@ -136,8 +139,19 @@ func (s *Server) replay(ctx context.Context, req *orderv1.CreateOrderRequest, pl
 	var read pgx.Batch
 	postgres.QueueGet(&read, id, &row)
 	idempotency.QueueFind(&read, []uuid.UUID{id}, found)
+	var began telemetry.Carrier
+	span := trace.SpanFromContext(ctx)
+	if span.IsRecording() {
+		saga.QueueTrace(&read, id, &began)
+	}
 	if err := s.cfg.Pool.SendBatch(ctx, &read).Close(); err != nil {
 		return nil, fmt.Errorf("reading what became of order %s: %w", id, errors.Join(unknown, err))
+	}
+	if link, ok := telemetry.LinkFrom(began); ok {
+		// A repeat has a trace of its own, and leads to the one in which the order was placed.
+		link.Attributes = []attribute.KeyValue{telemetry.Relation.String(telemetry.RelationRetry)}
+		span.AddLink(link)
+		span.SetAttributes(telemetry.Replayed.Bool(true))
 	}
 	if row == nil {
 		if unknown == nil {

@@ -30,18 +30,63 @@ func NewLogger(w io.Writer, format string, level slog.Leveler, service, instance
 	return l, nil
 }
 
-// LogHandler adds trace_id and span_id of the context to each record of h. Under
-// slog's WithGroup they are inside the group.
+// LogHandler adds to each record of h what the context says: trace_id and span_id, and of an order that [WithAttributes] has put there
+// its id, its key as [Masked], and the step, unless the record says these itself. Under slog's WithGroup they are inside the group.
 func LogHandler(h slog.Handler) slog.Handler { return logHandler{h} }
 
 type logHandler struct{ slog.Handler }
 
 func (h logHandler) Handle(ctx context.Context, r slog.Record) error {
+	var more [5]slog.Attr
+	n := 0
 	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
+		more[0], more[1] = slog.String(LogTraceID, sc.TraceID().String()), slog.String(LogSpanID, sc.SpanID().String())
+		n = 2
+	}
+	var said [3]bool // of the three keys
+	r.Attrs(func(a slog.Attr) bool {
+		if i := keyOf(a.Key); i >= 0 {
+			said[i] = true
+		}
+		return true
+	})
+	attrs := Attributes(ctx)
+	for i := len(attrs) - 1; i >= 0 && n < len(more); i-- { // the newest of each holds
+		var a slog.Attr
+		switch value := attrs[i].Value; attrs[i].Key {
+		case OrderID:
+			a = slog.String(LogOrderID, value.AsString())
+		case IdempotencyKey:
+			a = slog.Any(LogIdempotencyKey, Masked(value.AsString()))
+		case Step:
+			a = slog.String(LogStep, value.AsString())
+		default:
+			continue
+		}
+		if i := keyOf(a.Key); !said[i] {
+			more[n], said[i] = a, true
+			n++
+		}
+	}
+	if n > 0 {
 		r = r.Clone()
-		r.AddAttrs(slog.String(LogTraceID, sc.TraceID().String()), slog.String(LogSpanID, sc.SpanID().String()))
+		r.AddAttrs(more[:n]...)
 	}
 	return h.Handler.Handle(ctx, r)
+}
+
+// keyOf numbers the keys whose values come from the context's attributes; -1 is none of them.
+func keyOf(key string) int {
+	switch key {
+	case LogOrderID:
+		return 0
+	case LogIdempotencyKey:
+		return 1
+	case LogStep:
+		return 2
+	default:
+		return -1
+	}
 }
 
 func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {

@@ -80,3 +80,45 @@ func ExampleMasked() {
 	l.Info("order placed", telemetry.LogIdempotencyKey, telemetry.Masked("8e03978e-40d5-43e8-bc93-6894a57f9324"))
 	// Output: level=INFO msg="order placed" idempotency_key=8e03…(36)
 }
+
+// A line that is written in an order's context says which order, step and trace it is about; what the line says itself holds.
+func TestLogSaysWhatTheContextIsAbout(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	l, err := telemetry.NewLogger(&out, "json", slog.LevelInfo, "order", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := telemetry.Extract(t.Context(), telemetry.Carrier{TraceParent: parent})
+	ctx = telemetry.WithAttributes(ctx, telemetry.OrderID.String("o-1"), telemetry.IdempotencyKey.String("a-long-secret-key"), telemetry.Step.String("first"))
+	ctx = telemetry.WithAttributes(ctx, telemetry.Step.String("second"))
+	for _, tc := range []struct {
+		name string
+		args []any
+		want map[string]string
+	}{
+		{"nothing said", nil, map[string]string{"order_id": "o-1", "idempotency_key": "a-lo…(17)", "step": "second"}},
+		{"said itself", []any{telemetry.LogOrderID, "o-2", telemetry.LogStep, "third"}, map[string]string{"order_id": "o-2", "step": "third"}},
+	} {
+		out.Reset()
+		l.InfoContext(ctx, "changed", tc.args...)
+		var got map[string]any
+		if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+			t.Fatalf("%s: %v in %s", tc.name, err, out.String())
+		}
+		tc.want["trace_id"] = strings.Split(parent, "-")[1]
+		for key, want := range tc.want {
+			if got[key] != want {
+				t.Errorf("%s: %s is %v, want %q", tc.name, key, got[key], want)
+			}
+			if n := strings.Count(out.String(), `"`+key+`":`); n != 1 {
+				t.Errorf("%s: %s is there %d times, want once: %s", tc.name, key, n, out.String())
+			}
+		}
+	}
+	out.Reset()
+	l.InfoContext(t.Context(), "elsewhere")
+	if strings.Contains(out.String(), "order_id") {
+		t.Errorf("outside of an order: got %s, want no order", out.String())
+	}
+}

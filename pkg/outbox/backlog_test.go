@@ -45,7 +45,7 @@ func TestMetrics(t *testing.T) {
 	mustChange(t, pool, uuid.New(), uuid.Nil, large, event())
 	r := start(t, pool, conn, outbox.Config{Meter: meters.Meter("outbox")})
 	r.HandOff(mustChange(t, pool, uuid.New(), uuid.Nil, event()))
-	want := map[string]float64{"throughline.outbox.pending": 2, "throughline.outbox.set_aside": 1, "throughline.outbox.published": 1}
+	want := map[string]float64{"throughline.outbox.pending": 2, "throughline.outbox.set_aside": 1}
 	var got map[string]float64
 	eventually(t, "the metrics say what is", func() bool {
 		got = collect(t, reader)
@@ -54,7 +54,8 @@ func TestMetrics(t *testing.T) {
 				return false
 			}
 		}
-		return got["throughline.outbox.oldest_age"] > 0
+		// A message may be published again, on a machine that is slow.
+		return got["throughline.outbox.published"] >= 1 && got["throughline.outbox.oldest_age"] > 0
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
@@ -17,7 +18,7 @@ import (
 const countedRows = 100_000
 
 const selectBacklog = `
-SELECT (SELECT count(*) FROM (SELECT FROM outbox LIMIT $1) AS bounded),
+SELECT (SELECT count(*) FROM (SELECT FROM outbox ORDER BY message_id LIMIT $1) AS bounded),
        (SELECT count(*) FROM outbox WHERE refusals > 0 AND set_aside_at IS NOT NULL),
        coalesce((SELECT extract(epoch FROM now() - created_at) FROM outbox WHERE set_aside_at IS NULL ORDER BY message_id LIMIT 1), 0)::float8`
 
@@ -80,7 +81,11 @@ func newInstruments(r *Relay, m metric.Meter) (*instruments, error) {
 	i.registration, err = m.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		var rows, asides int64
 		var oldest float64
-		if err := r.pool.QueryRow(ctx, selectBacklog, countedRows).Scan(&rows, &asides, &oldest); err != nil {
+		err := r.look(ctx, func(found pgx.Rows) error {
+			_, err := pgx.ForEachRow(found, []any{&rows, &asides, &oldest}, func() error { return nil })
+			return err
+		}, selectBacklog, countedRows)
+		if err != nil {
 			return fmt.Errorf("measuring the outbox: %w", err)
 		}
 		o.ObserveInt64(pending, rows)

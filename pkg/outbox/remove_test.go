@@ -133,6 +133,22 @@ func TestRowsOfAnEndedSessionAreKept(t *testing.T) {
 	}
 }
 
+// While the broker is away, rows are in the database and nowhere else: memory does not grow with the outage.
+func TestNothingIsHeldWhileTheBrokerIsAway(t *testing.T) {
+	t.Parallel()
+	r := NewRelay(nil, nil, Config{}) // it has no session
+	for range 10_000 {
+		a := Aggregate{ID: uuid.New()}
+		chains := []Chain{a.Begin(uuid.Nil)}
+		a.Append(&chains[0], messaging.Message{Kind: messaging.Event, Subject: "evt.thing.changed"})
+		r.HandOff(chains)
+	}
+	r.flying.Wait()
+	if r.inFlight != 0 || len(r.acked.ids) != 0 || len(r.acked.queue) != 0 {
+		t.Errorf("got %d rows in flight and %d acknowledged, want none", r.inFlight, len(r.acked.queue))
+	}
+}
+
 func TestStopCutsHandOffsShortOnlyWhenTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

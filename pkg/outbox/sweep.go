@@ -34,12 +34,14 @@ SELECT message_id, aggregate_id
  ORDER BY message_id
  LIMIT $2`
 
-// selectPending gives the pending rows of some aggregates.
+// selectPending gives the pending rows of some aggregates. There is no index that finds them: it looks at all rows, by their ids,
+// so that it does not read what a backlog has left of the table.
 const selectPending = `
 SELECT ` + messageColumns + `
   FROM outbox o
   JOIN outbox_message m ON m.message_id = o.message_id AND m.created_at = o.created_at
- WHERE o.aggregate_id = ANY ($1::uuid[]) AND o.set_aside_at IS NULL AND NOT ` + held
+ WHERE o.aggregate_id = ANY ($1::uuid[]) AND o.set_aside_at IS NULL AND NOT ` + held + `
+ ORDER BY o.message_id`
 
 // selectKeys pages through all pending rows, by aggregate. It looks at each row of a narrow table once for each page, and a
 // page is large, so that a backlog of millions costs dozens of looks and no index.
@@ -161,12 +163,12 @@ func (r *Relay) sweep(ctx context.Context, session messaging.Session) (more bool
 }
 
 func (r *Relay) sweepDue(ctx context.Context, session messaging.Session) (more bool, err error) {
-	rows, err := r.pool.Query(ctx, selectDue, r.cfg.SweepAge, sweepRows)
-	if err != nil {
-		return false, fmt.Errorf("looking for rows to sweep: %w", err)
-	}
 	type due struct{ Message, Aggregate uuid.UUID }
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[due])
+	var found []due
+	err = r.look(ctx, func(rows pgx.Rows) (err error) {
+		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[due])
+		return err
+	}, selectDue, r.cfg.SweepAge, sweepRows)
 	if err != nil {
 		return false, fmt.Errorf("looking for rows to sweep: %w", err)
 	}
@@ -182,6 +184,19 @@ func (r *Relay) sweepDue(ctx context.Context, session messaging.Session) (more b
 	r.mu.Unlock()
 	more = len(found) == sweepRows && len(aggregates) > 0
 	return more, r.sweepPages(ctx, session, aggregates)
+}
+
+// byIndex lets a statement go by an index. A backlog of millions leaves a table of empty pages, which new rows keep from being cut
+// off, and so does its index, for which it is priced; but only the pages of rows that are pending are read of the index, and all
+// of the table.
+const byIndex = `SELECT set_config('enable_seqscan', 'off', true)`
+
+// look runs a query by index.
+func (r *Relay) look(ctx context.Context, collect func(pgx.Rows) error, sql string, args ...any) error {
+	var b pgx.Batch
+	b.Queue(byIndex)
+	b.Queue(sql, args...).Query(collect)
+	return postgres.SendAtomic(ctx, r.pool, &b)
 }
 
 // sweepPages publishes what is pending of the aggregates and was not acknowledged to this process in this session. An
@@ -290,13 +305,13 @@ func (r *Relay) sweepRows(ctx context.Context, session messaging.Session, keys [
 // sweepAggregates publishes the pending rows of the aggregates, but spares those that were acknowledged to this process in
 // this session.
 func (r *Relay) sweepAggregates(ctx context.Context, session messaging.Session, aggregates []uuid.UUID) error {
-	rows, err := r.pool.Query(ctx, selectPending, aggregates)
+	var messages []messaging.Message
+	err := r.look(ctx, func(rows pgx.Rows) (err error) {
+		messages, err = scanMessages(rows)
+		return err
+	}, selectPending, aggregates)
 	if err != nil {
 		return fmt.Errorf("reading rows to sweep: %w", err)
-	}
-	messages, err := scanMessages(rows)
-	if err != nil {
-		return err
 	}
 	return r.sweepMessages(ctx, session, r.withoutAcked(session.Number, messages))
 }

@@ -60,9 +60,23 @@ test-race: $(WITH_POSTGRES) c-compiler ## run the tests of pkg and services unde
 
 SOAK := go test -count=1 -timeout=0 -run '^TestModel$$' -v ./pkg/internal/sagasim
 .PHONY: soak
-soak: ## run sagas through SCHEDULES (a million) schedules of what can go wrong, and print what did
+soak: soak-sagas soak-outbox soak-system ## run the long forms of tests: SCHEDULES (a million) of sagas, ROWS (ten million) of an outbox, minutes of outage
+
+.PHONY: soak-sagas
+soak-sagas: ## run sagas through SCHEDULES (a million) schedules of what can go wrong, and print what did
 	@echo "==> running $${SCHEDULES:-1000000} schedules (half an hour or so for a million on two processors)"
 	@SCHEDULES=$${SCHEDULES:-1000000} $(SOAK) | grep -vE '^(=== |--- PASS|PASS$$|ok )'
+
+.PHONY: soak-outbox
+soak-outbox: $(WITH_POSTGRES) ## drain and search ROWS (ten million) of an outbox; needs some 20 GB of disk
+	@echo "==> draining and searching $${ROWS:-10000000} rows (an hour or so for ten million on two processors)"
+	@THROUGHLINE_SOAK_ROWS=$${ROWS:-10000000} $(WITH_POSTGRES) -- go test -count=1 -timeout=0 -parallel=1 -v \
+		-run '^(TestBacklogOfAnySize|TestSearchInALargeArchive)$$' ./pkg/outbox
+
+.PHONY: soak-system
+soak-system: $(WITH_POSTGRES) ## hold transactions open, and take the broker away, for minutes
+	@echo "==> running the whole system through minutes of each fault (half an hour or so)"
+	@THROUGHLINE_SOAK=1 $(WITH_POSTGRES) -- go test -count=1 -timeout=0 -v -run '^(TestOPEN20|TestOPEN22|TestEventOrder)' ./scripts/e2e
 
 .PHONY: fuzz
 fuzz: ## fuzz every decoder for FUZZTIME each

@@ -45,9 +45,10 @@ func seed(t *testing.T) *rand.Rand {
 func TestEventOrder(t *testing.T) {
 	t.Parallel()
 	chance := seed(t)
-	const instances, orders, rounds = 3, 90, 12
+	const instances = 3
+	orders, rounds := either(90, 900), either(12, 120)
 	s := system.Start(t, system.Options{Separate: true, Instances: instances})
-	ctx := system.Context(t, 5*time.Minute)
+	ctx := system.Context(t, either(5*time.Minute, time.Hour))
 	slow(ctx, t, s)
 	w := watch(t, s)
 	forgetSoon(t, fmt.Sprintf("nats://127.0.0.1:%d", s.Ports()["nats"]))

@@ -3,6 +3,7 @@ package participant
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -261,13 +262,13 @@ func (in *intake) giveSlotsBack() {
 // collect sorts changes by order id.
 func collect(changes map[uuid.UUID]*change) ([]Change, []outbox.Chain) {
 	list, chains := make([]Change, 0, len(changes)), make([]outbox.Chain, 0, len(changes))
-	for _, ch := range changes {
+	for _, id := range slices.SortedFunc(maps.Keys(changes), compareIDs) {
+		ch := changes[id]
 		list = append(list, ch.Change)
 		if ch.began {
 			chains = append(chains, ch.chain)
 		}
 	}
-	slices.SortFunc(list, func(a, b Change) int { return compareIDs(a.Row.ID, b.Row.ID) })
 	return list, chains
 }
 

@@ -11,8 +11,6 @@ import (
 	"github.com/throughline/throughline/pkg/telemetry"
 )
 
-const selectTrace = `SELECT traceparent, tracestate FROM saga_instance WHERE saga_id = $1`
-
 // ReadTrace gives the trace that a saga was started in; the zero value if there is no such saga, or it was started in none.
 func ReadTrace(ctx context.Context, db Querier, id uuid.UUID) (telemetry.Carrier, error) {
 	rows, err := db.Query(ctx, selectTrace, id)

@@ -35,9 +35,10 @@ help: ## list the targets
 demo: .bin/throughline ## play orders that go right and wrong on a fresh system, and check the money
 	@exec .bin/throughline demo $(ARGS)
 
+# JAEGER=1 runs a real Jaeger beside it. Its build takes ten minutes the first time.
 .PHONY: up
-up: .bin/throughline ## run everything on this machine until Ctrl-C; options in ARGS="--http 127.0.0.1:9000"
-	@exec .bin/throughline up $(ARGS)
+up: .bin/throughline $(if $(JAEGER),.bin/jaeger .bin/with-jaeger) ## run everything on this machine until Ctrl-C; options in ARGS="--http 127.0.0.1:9000"; JAEGER=1 shows traces
+	@exec $(if $(JAEGER),.bin/with-jaeger .bin/jaeger deploy/jaeger/config.yaml) .bin/throughline up $(ARGS)
 
 .PHONY: build
 build: ## build all programs into .bin
@@ -58,6 +59,12 @@ test-race: $(WITH_POSTGRES) c-compiler ## run the tests of pkg and services unde
 	@echo "==> building and running the tests of pkg and services with the race detector"
 	@$(WITH_POSTGRES) -- go test -race $(TESTFLAGS) $(RACE_PACKAGES)
 
+.PHONY: test-jaeger
+test-jaeger: $(WITH_POSTGRES) .bin/jaeger ## play orders against a real Jaeger, and find each of them there by its key
+	@echo "==> looking for orders in a real Jaeger"
+	@go vet -tags jaeger ./scripts/e2e
+	@JAEGER=$(CURDIR)/.bin/jaeger $(WITH_POSTGRES) -- go test $(TESTFLAGS) -count=1 -tags jaeger -run '^TestJaeger' ./scripts/e2e
+
 SOAK := go test -count=1 -timeout=0 -run '^TestModel$$' -v ./pkg/internal/sagasim
 .PHONY: soak
 soak: soak-sagas soak-outbox soak-system ## run the long forms of tests: SCHEDULES (a million) of sagas, ROWS (ten million) of an outbox, minutes of outage
@@ -77,6 +84,15 @@ soak-outbox: $(WITH_POSTGRES) ## drain and search ROWS (ten million) of an outbo
 soak-system: $(WITH_POSTGRES) ## hold transactions open, and take the broker away, for minutes
 	@echo "==> running the whole system through minutes of each fault (half an hour or so)"
 	@THROUGHLINE_SOAK=1 $(WITH_POSTGRES) -- go test -count=1 -timeout=0 -v -run '^(TestOPEN20|TestOPEN22|TestEventOrder)' ./scripts/e2e
+
+.PHONY: chaos
+chaos: ## run ORDERS (10000) orders at RATE (20) a second through faults, kills and cancels from SEED, and check the money
+	@echo "==> running $${ORDERS:-10000} orders at $${RATE:-20} a second ($$(( $${ORDERS:-10000} / $${RATE:-20} / 60 + 5 )) minutes or so)"
+	@ORDERS=$${ORDERS:-10000} RATE=$${RATE:-20} go test -count=1 -timeout=0 -v ./scripts/chaos | grep -vE '^(=== |PASS$$|ok )'
+
+.PHONY: crash-table
+crash-table: $(WITH_POSTGRES) ## kill the services at every edge, and write what became of the orders to scripts/e2e/crash/README.md
+	@CRASH_TABLE_UPDATE=1 $(WITH_POSTGRES) -- go test -count=1 $(TESTFLAGS) ./scripts/e2e/crash
 
 .PHONY: fuzz
 fuzz: ## fuzz every decoder for FUZZTIME each
@@ -196,3 +212,14 @@ $(WITH_POSTGRES):
 	@go build -o $@ ./pkg/postgres/pgtest/cmd/pgtest-run
 
 .bin/throughline: build
+
+# A module of its own, outside of the workspace: what Jaeger needs must raise versions for nobody. Built again when its version changes.
+.bin/jaeger: scripts/jaeger/go.mod scripts/jaeger/go.sum
+	@echo "==> building Jaeger (ten minutes on two processors the first time)"
+	@mkdir -p .bin
+	@cd scripts/jaeger && GOWORK=off go build -o ../../.bin/jaeger github.com/jaegertracing/jaeger/cmd/jaeger
+
+.PHONY: .bin/with-jaeger
+.bin/with-jaeger:
+	@mkdir -p .bin
+	@go build -o $@ ./scripts/cmd/with-jaeger

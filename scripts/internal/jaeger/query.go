@@ -1,0 +1,77 @@
+package jaeger
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+)
+
+// errQuery says that the query API refused.
+var errQuery = errors.New("jaeger refused the query")
+
+// Trace is a trace as the query API gives it.
+type Trace struct {
+	TraceID   string             `json:"traceID"`
+	Spans     []Span             `json:"spans"`
+	Processes map[string]Process `json:"processes"`
+}
+
+// Span is one of its spans.
+type Span struct {
+	TraceID       string      `json:"traceID"`
+	SpanID        string      `json:"spanID"`
+	OperationName string      `json:"operationName"`
+	ProcessID     string      `json:"processID"`
+	References    []Reference `json:"references"`
+	Tags          []Tag       `json:"tags"`
+	Warnings      []string    `json:"warnings"`
+}
+
+// Reference leads to a parent (CHILD_OF) or along a link (FOLLOWS_FROM).
+type Reference struct {
+	RefType string `json:"refType"`
+	TraceID string `json:"traceID"`
+	SpanID  string `json:"spanID"`
+}
+
+// Tag is an attribute. The value is what JSON makes of it.
+type Tag struct {
+	Key   string `json:"key"`
+	Value any    `json:"value"`
+}
+
+// Process is who made a span.
+type Process struct {
+	ServiceName string `json:"serviceName"`
+}
+
+// Find gives the traces of a service that have a span of it with a tag, at most a hundred, as the search does.
+func (j *Jaeger) Find(ctx context.Context, service, tag, value string) ([]Trace, error) {
+	tags, err := json.Marshal(map[string]string{tag: value})
+	if err != nil {
+		return nil, err
+	}
+	query := url.Values{"service": {service}, "tags": {string(tags)}, "limit": {"100"}, "lookback": {"2h"}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, j.Query+"/api/traces?"+query.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("asking jaeger: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%w: %s", errQuery, resp.Status)
+	}
+	var answer struct {
+		Data []Trace `json:"data"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return nil, fmt.Errorf("reading jaeger's answer: %w", err)
+	}
+	return answer.Data, nil
+}

@@ -8,6 +8,10 @@ import (
 	"github.com/throughline/throughline/services/throughline/internal/command"
 )
 
+// ExitCode gives the code that the program ends with after what Run returned: 0 for success, 1 for failure, 3 if there is nothing of the
+// name that was asked for, 4 if an answer is true and not complete.
+func ExitCode(err error) int { return command.ExitCode(err) }
+
 // Run is the program.
 func Run(ctx context.Context, args, environ []string) error {
 	return command.Run(ctx, args, environ)

@@ -16,6 +16,7 @@
 //     this release has no name for is "UNRECOGNIZED": a newer service may be asked through an older gateway.
 //   - google.protobuf.Timestamp is RFC 3339 in UTC with six digits of a second, which is what Postgres keeps; finer
 //     digits are cut.
+//   - google.protobuf.Duration is seconds with six digits and an s: "1.250000s". It is written only: no request has one.
 //   - Members of a map are sorted by key, bytewise.
 //   - Strings carry only the escapes that JSON demands. A string that is not valid UTF-8 is an error.
 //
@@ -29,7 +30,7 @@
 // # What is not supported
 //
 // Floating-point numbers, bytes, extensions, groups, maps with keys other than strings, and well-known types other than
-// Timestamp: no public message has them. Both functions answer with an error for such a field.
+// Timestamp and, in answers, Duration: no public message has them. Both functions answer with an error for such a field.
 //
-// The package imports nothing of ours, and knows no message by name but Timestamp.
+// The package imports nothing of ours, and knows no message by name but these two.
 package jsonpb

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
@@ -34,6 +35,9 @@ func appendMessage(b []byte, m protoreflect.Message, path string) ([]byte, error
 	md := m.Descriptor()
 	if md.FullName() == timestampName {
 		return appendTimestamp(b, m, path)
+	}
+	if md.FullName() == durationName {
+		return appendDuration(b, m, path)
 	}
 	if isUnsupportedMessage(md) {
 		return nil, fmt.Errorf("%s: %w", path, ErrUnsupported)
@@ -175,4 +179,20 @@ func appendTimestamp(b []byte, m protoreflect.Message, path string) ([]byte, err
 	b = append(b, '"')
 	b = ts.AsTime().Truncate(time.Microsecond).AppendFormat(b, timestampLayout)
 	return append(b, '"'), nil
+}
+
+func appendDuration(b []byte, m protoreflect.Message, path string) ([]byte, error) {
+	fds := m.Descriptor().Fields()
+	d := &durationpb.Duration{
+		Seconds: m.Get(fds.ByName("seconds")).Int(),
+		Nanos:   int32(m.Get(fds.ByName("nanos")).Int()),
+	}
+	if err := d.CheckValid(); err != nil {
+		return nil, &Error{Path: path, Detail: "duration beyond 10,000 years"}
+	}
+	sign := ""
+	if d.GetSeconds() < 0 || d.GetNanos() < 0 {
+		sign, d.Seconds, d.Nanos = "-", -d.GetSeconds(), -d.GetNanos()
+	}
+	return fmt.Appendf(b, `"%s%d.%06ds"`, sign, d.GetSeconds(), d.GetNanos()/1000), nil
 }

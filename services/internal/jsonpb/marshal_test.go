@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -101,10 +102,22 @@ func TestMarshalRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, err := jsonpb.Marshal(durationpb.New(1)); !errors.Is(err, jsonpb.ErrUnsupported) {
-		t.Errorf("Marshal of a Duration: got %v, want ErrUnsupported", err)
+	if got, err := jsonpb.Marshal(&durationpb.Duration{Seconds: 1, Nanos: -1}); err == nil {
+		t.Errorf("Marshal of a Duration with two signs: got %s, want an error", got)
 	}
 	if _, err := jsonpb.Marshal(newFloats(t)); !errors.Is(err, jsonpb.ErrUnsupported) {
 		t.Errorf("Marshal of a double: got %v, want ErrUnsupported", err)
+	}
+}
+
+// A duration is seconds with the six digits that databases keep.
+func TestMarshalDuration(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		0: `"0.000000s"`, 1250 * time.Millisecond: `"1.250000s"`, -1999 * time.Nanosecond: `"-0.000001s"`, 26 * time.Hour: `"93600.000000s"`,
+	} {
+		if got, err := jsonpb.Marshal(durationpb.New(d)); err != nil || string(got) != want {
+			t.Errorf("Marshal of %s: got %s, %v, want %s", d, got, err, want)
+		}
 	}
 }

@@ -12,6 +12,7 @@ const maxSafeInteger = 1<<53 - 1
 
 const (
 	timestampName = protoreflect.FullName("google.protobuf.Timestamp")
+	durationName  = protoreflect.FullName("google.protobuf.Duration")
 	wellKnown     = "google.protobuf"
 )
 

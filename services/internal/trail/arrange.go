@@ -46,9 +46,7 @@ func relate(entries []*trailv1.Entry) {
 	}
 	for _, e := range entries {
 		e.Instance, e.TraceId = byID.instance(e, 0), byID.trace(e, 0)
-		if cause := byID[e.GetCausedBy()]; cause != nil && e.GetStep() == "" && e.GetKind() == trailv1.EntryKind_ENTRY_KIND_RECEIVED {
-			e.Step, e.Undo = cause.GetStep(), cause.GetUndo()
-		}
+		byID.step(e, 0)
 	}
 }
 
@@ -71,6 +69,22 @@ func (x index) instance(e *trailv1.Entry, depth int) string {
 		return ""
 	}
 	return x.instance(cause, depth+1)
+}
+
+// step gives what is about a message the step of what led to it: an event, a receipt, a dead letter.
+func (x index) step(e *trailv1.Entry, depth int) {
+	switch e.GetKind() {
+	case trailv1.EntryKind_ENTRY_KIND_SENT, trailv1.EntryKind_ENTRY_KIND_RECEIVED, trailv1.EntryKind_ENTRY_KIND_DUPLICATE,
+		trailv1.EntryKind_ENTRY_KIND_DEAD_LETTER, trailv1.EntryKind_ENTRY_KIND_OPERATOR:
+	default:
+		return
+	}
+	cause := x[e.GetCausedBy()]
+	if e.GetStep() != "" || cause == nil || depth > maxDepth {
+		return
+	}
+	x.step(cause, depth+1)
+	e.Step, e.Undo = cause.GetStep(), e.GetUndo() || cause.GetUndo()
 }
 
 func (x index) trace(e *trailv1.Entry, depth int) string {

@@ -209,7 +209,7 @@ func (a *Assembler) each(ctx context.Context, patience time.Duration, ask func(c
 			if err := ask(grpcx.Outgoing(ctx, grpcx.Entries{}), s); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				gaps = append(gaps, gapOf(s.Service, err))
+				gaps = append(gaps, GapOf(s.Service, err))
 			}
 		})
 	}
@@ -217,7 +217,8 @@ func (a *Assembler) each(ctx context.Context, patience time.Duration, ask func(c
 	return gaps
 }
 
-func gapOf(service string, err error) *trailv1.Gap {
+// GapOf says why a service did not answer.
+func GapOf(service string, err error) *trailv1.Gap {
 	g := &trailv1.Gap{Service: service, Reason: GapError, Detail: "no answer from " + service + ": " + err.Error()}
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:

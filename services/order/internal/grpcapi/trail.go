@@ -229,7 +229,9 @@ func (t Trail) transition(h *saga.Entry, position int64) *trailv1.Entry {
 	case saga.Sent:
 		e.Attributes["command"] = h.Step
 	case saga.Undoing:
-		e.Attributes["command"] = t.UndoneBy[h.Step]
+		e.Attributes["command"], e.Step = t.UndoneBy[h.Step], t.UndoneBy[h.Step]
+	case saga.Undone, saga.UndoRefused:
+		e.Step = t.UndoneBy[h.Step]
 	}
 	switch {
 	case h.CauseID != uuid.Nil:

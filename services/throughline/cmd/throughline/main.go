@@ -12,6 +12,6 @@ import (
 func main() {
 	if err := throughline.Run(context.Background(), os.Args, os.Environ()); err != nil {
 		fmt.Fprintln(os.Stderr, "throughline:", err)
-		os.Exit(1)
+		os.Exit(throughline.ExitCode(err))
 	}
 }

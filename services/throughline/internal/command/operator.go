@@ -88,8 +88,7 @@ func (o *operator) atOnce(ctx context.Context, services []string, ask call) erro
 	})
 }
 
-// run makes a call for each service, and lets a strategy make them.
-func (o *operator) run(ctx context.Context, services []string, ask call, strategy func(calls []func() error) []error) error {
+func (o *operator) credential() (string, error) {
 	credential := o.environ["THROUGHLINE_OPERATOR_CREDENTIAL"]
 	if credential == "" {
 		var err error
@@ -98,7 +97,16 @@ func (o *operator) run(ctx context.Context, services []string, ask call, strateg
 		}
 	}
 	if credential == "" {
-		return errors.New("there is no operator credential: set THROUGHLINE_OPERATOR_CREDENTIAL, or --data to the folder of a running system")
+		return "", errors.New("there is no operator credential: set THROUGHLINE_OPERATOR_CREDENTIAL, or --data to the folder of a running system")
+	}
+	return credential, nil
+}
+
+// run makes a call for each service, and lets a strategy make them.
+func (o *operator) run(ctx context.Context, services []string, ask call, strategy func(calls []func() error) []error) error {
+	credential, err := o.credential()
+	if err != nil {
+		return err
 	}
 	if len(services) == 0 {
 		services = withDatabase()

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -261,7 +260,7 @@ func FreePorts(tb testing.TB, n int) map[string]int {
 			want = n
 		}
 		for ports[name] == 0 {
-			row := listenInARow(want)
+			row := listenInARow(tb, want)
 			held = append(held, row...)
 			if len(row) == want {
 				ports[name] = row[0].Addr().(*net.TCPAddr).Port
@@ -269,28 +268,6 @@ func FreePorts(tb testing.TB, n int) map[string]int {
 		}
 	}
 	return ports
-}
-
-// Ports are handed out one after another, each only once in a process, so that systems that start side by side never meet. They
-// lie below the range from which ports for outgoing connections are taken, and below those that the program itself looks for.
-const (
-	firstPort = 10000
-	lastPort  = 19999
-)
-
-var nextPort atomic.Int64
-
-func listenInARow(n int) []net.Listener {
-	at := firstPort + int(nextPort.Add(int64(n))-int64(n))%(lastPort-firstPort-n)
-	var row []net.Listener
-	for i := range n {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", at+i)) //nolint:noctx // returns at once
-		if err != nil {
-			break
-		}
-		row = append(row, l)
-	}
-	return row
 }
 
 // DataDir makes a data folder. Its path is short, because a unix socket lives in it.

@@ -25,10 +25,30 @@ func (w *world) committed(r *saga.Record) {
 	o.begun = true
 	before := o.last.Status
 	w.inTime(o, r)
+	if o.plan.Version() == 2 && before != "" {
+		w.sideBySide(o.last.Steps, r.Steps)
+	}
 	o.last = r.Instance
 	o.last.Steps = append([]saga.StepState(nil), r.Steps...)
 	if r.Status != before {
 		w.truth(o)
+	}
+	if r.Attention != "" && !o.called && w.pick(3) == 1 {
+		o.called = true
+		w.after(w.seconds(60), "a person looks", func() { w.decide(o) })
+	}
+}
+
+// sideBySide notes what became of one of two parallel steps while the other was open.
+func (w *world) sideBySide(before, after []saga.StepState) {
+	open := func(s saga.StepState) bool { return s.Phase == saga.Sent || s.Phase == saga.Waiting }
+	for i, beside := range []int{1, 0} {
+		if open(before[i]) && after[i].Phase == saga.Refused && open(before[beside]) {
+			w.hit(besideOpen, after[i].Name)
+		}
+		if after[i].Phase == saga.Undoing && before[i].Phase != saga.Undoing && after[beside].Phase == saga.Undoing {
+			w.hit(undoneBeside, undoOf(after[i].Name))
+		}
 	}
 }
 
@@ -179,8 +199,8 @@ func (w *world) whatIsLeft() string {
 	}
 	for _, p := range []*participantService{w.payment, w.shipping} {
 		for _, r := range p.db.open() {
-			if o := w.orderOf(r.OrderID); r.Undone() && r.DueAt == nil && parked(&o.last) {
-				continue // what is in doubt stays so beside an undo that was refused
+			if o := w.orderOf(r.OrderID); r.Undone() && r.DueAt == nil && (parked(&o.last) || o.byHand) {
+				continue // what is in doubt stays so beside an undo that was refused, also when a person has dealt with it
 			}
 			left = append(left, fmt.Sprintf("step %s, %s", r.StepName, r.State))
 		}

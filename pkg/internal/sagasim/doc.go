@@ -2,9 +2,10 @@
 // them, in a world of its own, where one thing happens after another and nothing happens by chance.
 //
 // The world has a clock, stores in memory or on Postgres, two instances of each of three services, a broker, a payment provider and a
-// carrier. All that services do to each other and to their stores is an operation at which the world stops them; it then chooses who
+// carrier. Two versions of one saga run side by side, in one of which two steps do, too. All that services do to each other and to their stores is an operation at which the world stops them; it then chooses who
 // goes on, and what goes wrong: messages that are lost, for a while or for good, repeated, late or overtaken, requests and answers that are lost or late, processes
-// that die before or after any operation or stand still, time that passes, clients that cancel. What follows from one seed, or from the
+// that die before or after any operation or stand still, failures that the provider stores and repeats, time that passes, clients that cancel,
+// persons who decide about an order that needs one. What follows from one seed, or from the
 // list of its choices, can be repeated exactly; so a schedule that fails can be cut down to the choices that matter.
 //
 // A schedule may have only so many faults. It runs until nothing can happen any more, and then all must be well:

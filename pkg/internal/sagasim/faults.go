@@ -2,6 +2,7 @@ package sagasim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -46,6 +47,7 @@ const (
 	requestLost      fault = "request lost"
 	answerLost       fault = "answer lost after the effect"
 	requestLate      fault = "effect after the caller gave up"
+	pinned           fault = "stored error repeated for a key"
 	ownerFrozen      fault = "owner frozen beyond its lease"
 	takenOver        fault = "taken over from an owner"
 	fencedOut        fault = "late result shut out"
@@ -55,19 +57,40 @@ const (
 	usedUp           fault = "budget used up"
 	raced            fault = "race lost, read again"
 	cancelled        fault = "cancel while under way"
+	besideOpen       fault = "refused beside an open step"
+	undoneBeside     fault = "undone beside an undo"
+	triedByPerson    fault = "a person tries again"
+	undoneByPerson   fault = "a person undoes it otherwise"
+	saidDone         fault = "a person says that it is done"
 )
+
+// only lists the steps that a fault can meet, where it cannot meet all.
+var only = map[fault][]string{
+	pinned:         {authorize, capture, void}, // the carrier keeps nothing under a key
+	besideOpen:     {authorize, create},
+	undoneBeside:   {void, cancelShipment},
+	triedByPerson:  {capture, dispatch, void, cancelShipment},
+	undoneByPerson: {capture, dispatch, void, cancelShipment},
+	saidDone:       {capture, dispatch, void, cancelShipment},
+}
+
+func (f fault) meets(step string) bool {
+	steps, some := only[f]
+	return !some || slices.Contains(steps, step)
+}
 
 // faults are the rows of the table, in its order.
 func faults() []fault {
 	rows := []fault{
 		commandLost, commandGone, commandRepeated, commandDelayed, commandOvertaken, replyLost, replyGone, replyRepeated, replyDelayed,
 		replyOvertaken, ackLost,
-		requestLost, answerLost, requestLate,
+		requestLost, answerLost, requestLate, pinned,
 	}
 	for _, e := range []edge{edgeIntake, edgeCall, edgeRecord, edgeAdvance, edgePublish, edgeAck} {
 		rows = append(rows, crashBefore(e), crashAfter(e))
 	}
-	return append(rows, ownerFrozen, takenOver, fencedOut, asked, askedInVain, sentAgain, usedUp, raced, cancelled)
+	return append(rows, ownerFrozen, takenOver, fencedOut, asked, askedInVain, sentAgain, usedUp, raced, cancelled, besideOpen,
+		undoneBeside, triedByPerson, undoneByPerson, saidDone)
 }
 
 // The steps, which are the columns of the table.
@@ -111,7 +134,7 @@ func (t Table) Missing() []string {
 	var missing []string
 	for _, f := range faults() {
 		for _, s := range steps() {
-			if t[f][s] == 0 {
+			if f.meets(s) && t[f][s] == 0 {
 				missing = append(missing, fmt.Sprintf("%s × %s", f, s))
 			}
 		}
@@ -128,6 +151,10 @@ func (t Table) String() string {
 	for _, f := range faults() {
 		fmt.Fprintf(&b, "\n%-34s", f)
 		for _, s := range steps() {
+			if !f.meets(s) {
+				fmt.Fprintf(&b, "%18s", "–")
+				continue
+			}
 			fmt.Fprintf(&b, "%18d", t[f][s])
 		}
 	}

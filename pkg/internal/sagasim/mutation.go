@@ -23,9 +23,11 @@ const (
 	UndoDoneWhenSent Mutation = "undo counted as done when sent"
 	// NoCompareAndSet: a saga is written whatever its revision is.
 	NoCompareAndSet Mutation = "compare-and-set left out"
+	// OneKey: where the provider repeats a stored error, no further key is ever taken.
+	OneKey Mutation = "stored error taken for the truth"
 )
 
 // Mutations are all of them.
 func Mutations() []Mutation {
-	return []Mutation{NoTombstone, NoFence, NoWaiting, NoUndoInDoubt, NoInbox, NoAsking, UndoDoneWhenSent, NoCompareAndSet}
+	return []Mutation{NoTombstone, NoFence, NoWaiting, NoUndoInDoubt, NoInbox, NoAsking, UndoDoneWhenSent, NoCompareAndSet, OneKey}
 }

@@ -27,17 +27,19 @@ const (
 	shippingName = "shipping"
 )
 
-// definition has the shape of place-order.
-func definition() *saga.Definition[data] {
+// definitions are two versions of one saga, which run side by side: the first has the shape of place-order, and in the second the first two
+// steps do not wait for each other.
+func definitions() []*saga.Definition[data] {
 	to := func(participant, step string) saga.Builder[data] {
 		return func(d data) saga.Command { return saga.To(participant, step, wrapperspb.String(d.GetValue())) }
 	}
-	return saga.MustDefine("place-order", 1,
-		saga.Compensatable(authorize, to(paymentName, authorize), to(paymentName, void)),
-		saga.Compensatable(create, to(shippingName, create), to(shippingName, cancelShipment)),
-		saga.Pivot(capture, to(paymentName, capture)),
-		saga.Retriable(dispatch, to(shippingName, dispatch)),
-	)
+	money := saga.Compensatable(authorize, to(paymentName, authorize), to(paymentName, void))
+	goods := saga.Compensatable(create, to(shippingName, create), to(shippingName, cancelShipment))
+	pivot, last := saga.Pivot(capture, to(paymentName, capture)), saga.Retriable(dispatch, to(shippingName, dispatch))
+	return []*saga.Definition[data]{
+		saga.MustDefine("place-order", 1, money, goods, pivot, last),
+		saga.MustDefine("place-order", 2, saga.Parallel(money, goods), pivot, last),
+	}
 }
 
 // projector tells each change of status as an event.
@@ -55,12 +57,12 @@ func (projector) Queue(*pgx.Batch, []saga.Change[data]) error { return nil }
 // orderService is the service that runs the sagas.
 type orderService struct {
 	*service
-	db         sagaDatabase
-	definition *saga.Definition[data]
+	db    sagaDatabase
+	plans []*saga.Definition[data]
 }
 
 func newOrderService(w *world) *orderService {
-	o := &orderService{db: w.databases.order, definition: definition()}
+	o := &orderService{db: w.databases.order, plans: definitions()}
 	o.service = w.newService(orderName, o.build, func() (time.Time, bool) { return o.db.due(w.now) })
 	return o
 }
@@ -69,7 +71,7 @@ func (o *orderService) build(i *instance) parts {
 	return parts{engine: saga.NewEngine(saga.Config[data]{
 		Store: &sagaStore{service: o.service, db: o.db}, Relay: i, Projector: projector{}, Asker: asker{o.world}, Source: "/order",
 		Consumer: consumer, Owner: i.name,
-	}, o.definition)}
+	}, o.plans...)}
 }
 
 // begin begins an order's saga, as often as it takes, as a client would.
@@ -80,9 +82,13 @@ func (o *orderService) begin(ord *order) {
 	}
 	i := o.instances[w.pick(len(o.instances))]
 	w.after(30*time.Second, "the client asks again", func() { o.begin(ord) })
-	i.spawn(time.Time{}, []string{authorize}, func(ctx context.Context) {
+	first := []string{authorize}
+	if ord.plan.Version() == 2 {
+		first = []string{authorize, create}
+	}
+	i.spawn(time.Time{}, first, func(ctx context.Context) {
 		e := i.parts.engine
-		b, err := e.Begin(ctx, o.definition, ord.id, "key-1", wrapperspb.String(ord.id.String()), w.now)
+		b, err := e.Begin(ctx, ord.plan, ord.id, "key-1", wrapperspb.String(ord.id.String()), w.now)
 		if err == nil {
 			err = e.Start(ctx, b)
 		}

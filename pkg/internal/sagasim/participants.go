@@ -216,6 +216,11 @@ type request struct {
 	arrive func()
 }
 
+const (
+	// maxPins is fewer than there are keys that a step goes through.
+	maxPins = 3
+)
+
 var (
 	errNoAnswer = errors.New("no answer")
 	errBroken   = errors.New("502 bad gateway")
@@ -250,11 +255,21 @@ func outside[T any](ctx context.Context, what string, read bool, effect func() (
 			}
 		}
 		a.at.ready = giveUp
-		kind := w.pick(5)
+		kind := w.pick(6)
 		if read {
 			kind = 0
 		}
 		switch kind {
+		case 5:
+			if a.inst.service.name != paymentName || w.provider.pins >= maxPins {
+				w.hit(requestLost, a.steps...)
+				err = errNoAnswer
+				break
+			}
+			w.hit(pinned, a.steps...)
+			w.provider.pin = true
+			answer, err = effect()
+			w.provider.pin = false
 		case 0:
 			w.hit(requestLost, a.steps...)
 			err = errNoAnswer

@@ -3,6 +3,7 @@ package sagasim
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,7 +16,7 @@ import (
 const customerTime = 3 * time.Minute
 
 // tries bounds the acts of one attempt.
-const tries = 6
+const tries = 8
 
 // payments performs the payment steps as a payment service must: first the own record, then the provider, and only then act again.
 // The service that Throughline has cannot be used here, since it speaks HTTP; this follows it decision by decision.
@@ -47,9 +48,23 @@ func (w *world) watched(steps ...participant.Step) []participant.Step {
 }
 
 func (p payments) create(ctx context.Context, order, stepKey uuid.UUID) (intent, error) {
-	return outside(ctx, "create intent", false, func() (intent, error) {
-		return p.world.provider.create(keys.ProviderKey(stepKey, opCreate), order, p.world.orderOf(order).amount)
-	})
+	for n := range tries {
+		in, err := outside(ctx, "create intent", false, func() (intent, error) {
+			return p.world.provider.create(p.nth(stepKey, opCreate, n), order, p.world.orderOf(order).amount)
+		})
+		if err == nil || !replayed(in, err) {
+			return in, err
+		}
+	}
+	return intent{}, errAnswerNot
+}
+
+// nth is the nth key of an operation. The next one is taken only when an answer that is repeated shows that the one before is used up.
+func (p payments) nth(stepKey uuid.UUID, operation string, n int) uuid.UUID {
+	if n > 0 && p.world.mutation != OneKey {
+		operation += "." + strconv.Itoa(n)
+	}
+	return keys.ProviderKey(stepKey, operation)
 }
 
 func (p payments) retrieve(ctx context.Context, id string) (intent, error) {
@@ -57,19 +72,22 @@ func (p payments) retrieve(ctx context.Context, id string) (intent, error) {
 }
 
 // act makes one write and gives the intent as it is afterwards. An error says that it must not be sent again before somebody has asked
-// once more.
-func (p payments) act(ctx context.Context, stepKey uuid.UUID, operation, id string) (intent, error) {
+// once more; nil that it may be, under the next key.
+func (p payments) act(ctx context.Context, stepKey uuid.UUID, operation, id string, used *int) (intent, error) {
 	answer, err := outside(ctx, operation+" "+id, false, func() (intent, error) {
-		return p.world.provider.change(keys.ProviderKey(stepKey, operation), operation, id)
+		return p.world.provider.change(p.nth(stepKey, operation, *used), operation, id)
 	})
 	if err == nil && !answer.Replayed {
 		return answer, errAnswerNot // which holds only if it shows no effect
 	}
 	now, askErr := p.retrieve(ctx, id)
-	if askErr != nil {
+	switch {
+	case askErr != nil:
 		return intent{ID: id}, errors.Join(err, askErr)
-	}
-	if err == nil {
+	case replayed(answer, err):
+		*used++
+		return now, nil
+	case err == nil:
 		err = errAnswerNot
 	}
 	return now, err
@@ -82,6 +100,7 @@ func (p payments) authorize(ctx context.Context, c *participant.Call) participan
 	}
 	var last string
 	var failed error
+	used := 0
 	for range tries {
 		act := notAnAct
 		switch in.Status {
@@ -108,8 +127,11 @@ func (p payments) authorize(ctx context.Context, c *participant.Call) participan
 		if act == "" || string(act) == last && failed != nil {
 			return participant.Unknown{Err: errors.Join(errAnswerNot, failed), Reference: in.ID}
 		}
+		if last != string(act) {
+			used = 0
+		}
 		last = string(act)
-		in, failed = p.act(ctx, c.StepKey, last, in.ID)
+		in, failed = p.act(ctx, c.StepKey, last, in.ID, &used)
 		if in.Status == notAnAct {
 			return participant.Unknown{Err: failed, Reference: in.ID}
 		}
@@ -150,6 +172,7 @@ func (p payments) capture(ctx context.Context, c *participant.Call) participant.
 		}
 	}
 	var failed error
+	used := 0
 	for range tries {
 		switch in.Status {
 		case succeeded:
@@ -166,7 +189,7 @@ func (p payments) capture(ctx context.Context, c *participant.Call) participant.
 		if failed != nil {
 			return participant.Unknown{Err: failed, Reference: in.ID}
 		}
-		in, failed = p.act(ctx, c.StepKey, opCapture, in.ID)
+		in, failed = p.act(ctx, c.StepKey, opCapture, in.ID, &used)
 	}
 	return participant.Unknown{Err: errAnswerNot, Reference: in.ID}
 }
@@ -218,6 +241,7 @@ func (p payments) intents(ctx context.Context, c *participant.Call, auth *partic
 func (p payments) zero(ctx context.Context, stepKey uuid.UUID, id string) error {
 	var last string
 	var failed error
+	used := make(map[string]int)
 	for range tries {
 		in, err := p.retrieve(ctx, id)
 		if err != nil {
@@ -230,13 +254,21 @@ func (p payments) zero(ctx context.Context, stepKey uuid.UUID, id string) error 
 		case in.Status == succeeded:
 			act = opRefund
 		}
-		if act == last {
-			return errors.Join(errAnswerNot, failed)
+		if act == last && failed != nil {
+			return failed
 		}
 		last = act
-		_, failed = outside(ctx, act+" "+id, false, func() (intent, error) {
-			return p.world.provider.change(keys.ProviderKey(stepKey, act), act, id)
+		answer, err := outside(ctx, act+" "+id, false, func() (intent, error) {
+			return p.world.provider.change(p.nth(stepKey, act, used[act]), act, id)
 		})
+		failed = err
+		switch {
+		case replayed(answer, err):
+			used[act]++
+			failed = nil
+		case err == nil:
+			failed = errAnswerNot
+		}
 	}
 	return errAnswerNot
 }

@@ -42,6 +42,9 @@ type provider struct {
 	world   *world
 	intents []*intent
 	keys    map[uuid.UUID]keyed
+	// pin lets the next operation under a new key fail, with or without its effect, and that failure be stored. pins counts them.
+	pin  bool
+	pins int
 }
 
 // keyed is what was answered under a key.
@@ -56,7 +59,20 @@ var (
 	errOtherUse  = errors.New("the key was used for something else")
 	errNoSuch    = errors.New("no such object")
 	errAnswerNot = errors.New("the answer tells neither a yes nor a no")
+	// errPinned is a failure that the provider stores under the key, and repeats.
+	errPinned = errors.New("500 stored under the key")
 )
+
+// replayedError is a stored error that is given again.
+type replayedError struct{ error }
+
+func (e replayedError) Unwrap() error { return e.error }
+
+// replayed tells whether an answer was given before.
+func replayed(in intent, err error) bool {
+	var again replayedError
+	return in.Replayed || errors.As(err, &again)
+}
 
 func newProvider(w *world) *provider {
 	return &provider{world: w, keys: make(map[uuid.UUID]keyed)}
@@ -70,7 +86,18 @@ func (p *provider) under(key uuid.UUID, operation string, act func() (intent, er
 			return intent{}, errOtherUse
 		}
 		known.answer.Replayed = true
-		return known.answer, known.err
+		if known.err != nil {
+			return known.answer, replayedError{known.err}
+		}
+		return known.answer, nil
+	}
+	if p.pin {
+		if p.world.pick(2) == 1 {
+			_, _ = act()
+		}
+		p.pins++
+		p.keys[key] = keyed{operation, intent{}, errPinned}
+		return intent{}, errPinned
 	}
 	answer, err := act()
 	p.keys[key] = keyed{operation, answer, err}

@@ -187,6 +187,7 @@ func (w *world) scripted(o *order) {
 		o.dispatchedBy = true
 	}
 	o.cancels = []int{0, 0, 0, 1, 1, 2}[w.pick(6)]
+	o.plan = w.order.plans[[]int{0, 0, 1}[w.pick(3)]]
 }
 
 // Shortest looks for the shortest schedule that fails as the one of a seed does, and tells its story.

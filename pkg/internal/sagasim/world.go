@@ -59,11 +59,14 @@ type world struct {
 type order struct {
 	id     uuid.UUID
 	amount int64
+	plan   *saga.Definition[data]
 	script
 	// begun: the saga is committed. Then nothing else begins it.
 	begun bool
 	// accepted: a cancel was.
 	accepted bool
+	// called: a person will look at it. byHand: he has done something about it himself.
+	called, byHand bool
 	// last is the saga as it was last committed.
 	last saga.Instance
 }

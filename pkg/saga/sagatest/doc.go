@@ -11,5 +11,8 @@
 // tested is the definition and the pure function that advances it, saga's Definition.Advance. Each failure prints what was wanted, what came,
 // and the saga's history up to there.
 //
+// Sagas outlive releases: [Record] runs one on Postgres and gives what its rows say, to be kept in a file, and [Replay] shows that a later
+// release would still do the same.
+//
 // It also has the suite that every saga.Store passes ([TestStore]), and a store in memory for simulations ([Memory]).
 package sagatest

@@ -51,6 +51,7 @@ type desk struct {
 	client  *client
 	api     attentionv1.AttentionServiceClient
 	addr    string
+	steps   string // where the witness serves
 	witness *witness
 }
 
@@ -75,8 +76,9 @@ func newDesk(t *testing.T) *desk {
 			t.Errorf("serving the steps: %v", err)
 		}
 	})
+	d.steps = ln.Addr().String()
 	// Nobody listens for shipping.
-	d.addr = d.run(d.url, order.Config{PaymentAddr: ln.Addr().String(), ShippingAddr: "127.0.0.1:1"})
+	d.addr = d.run(d.url, order.Config{PaymentAddr: d.steps, ShippingAddr: "127.0.0.1:1"})
 	d.client = d.dial(d.addr)
 	d.api = d.operator(operatorCredential)
 	d.participants(func(step string) (string, string) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
@@ -77,6 +79,22 @@ func (p Participants) Retry(ctx context.Context, name string, orderID uuid.UUID,
 	}
 	return got.GetRetried(), nil
 }
+
+// Release lets the steps that are due at a participant be attempted at once. It tells how many there are.
+func (p Participants) Release(ctx context.Context, name string) (int64, error) {
+	conn, ok := p[name]
+	if !ok {
+		return 0, fmt.Errorf("releasing the steps of %s: %w", name, ErrUnknownParticipant)
+	}
+	got, err := stepv1.NewStepServiceClient(conn).ReleaseSteps(ctx, &stepv1.ReleaseStepsRequest{})
+	if err != nil {
+		return 0, fmt.Errorf("releasing the steps of %s: %w", name, err)
+	}
+	return got.GetDue(), nil
+}
+
+// Names lists the participants, sorted.
+func (p Participants) Names() []string { return slices.Sorted(maps.Keys(p)) }
 
 func read(got *stepv1.GetStepResponse) (answer saga.Answer, ok bool) {
 	switch got.GetState() {

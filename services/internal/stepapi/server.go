@@ -15,17 +15,24 @@ import (
 	"github.com/throughline/throughline/services/internal/grpcx"
 )
 
+// Database is a pool, a connection or a transaction.
+type Database interface {
+	participant.Querier
+	participant.Executor
+}
+
 // Register lets a gRPC server answer from the steps in a participant's database.
 //
 // GetStep fails with REQUEST_INVALID when the ids are none, or the step key is not that of the order and the step: the
-// caller and we would then talk about two different things. It fails with UNAVAILABLE while the database is away. So does RetryStep.
-func Register(s grpc.ServiceRegistrar, db participant.Querier) {
+// caller and we would then talk about two different things. It fails with UNAVAILABLE while the database is away. So do RetryStep and
+// ReleaseSteps.
+func Register(s grpc.ServiceRegistrar, db Database) {
 	stepv1.RegisterStepServiceServer(s, &server{db: db})
 }
 
 type server struct {
 	stepv1.UnimplementedStepServiceServer
-	db participant.Querier
+	db Database
 }
 
 // GetStep implements stepv1.StepServiceServer.
@@ -60,6 +67,18 @@ func (s *server) RetryStep(ctx context.Context, req *stepv1.RetryStepRequest) (*
 		return nil, fmt.Errorf("retrying a step: %w", err)
 	}
 	return &stepv1.RetryStepResponse{Retried: retried}, nil
+}
+
+// ReleaseSteps implements stepv1.StepServiceServer.
+func (s *server) ReleaseSteps(ctx context.Context, _ *stepv1.ReleaseStepsRequest) (*stepv1.ReleaseStepsResponse, error) {
+	due, err := participant.Release(ctx, s.db)
+	switch {
+	case postgres.Classify(err) == postgres.Unavailable:
+		return nil, grpcx.Error(grpcx.Unavailable, "the participant's database cannot be used now")
+	case err != nil:
+		return nil, err
+	}
+	return &stepv1.ReleaseStepsResponse{Due: due}, nil
 }
 
 func parse(order, step, key string) (uuid.UUID, error) {

@@ -35,18 +35,23 @@ func Spec(cfg config.Config) service.Spec {
 	return service.Spec{
 		Name: topology.Order, Config: cfg.Config, Settings: cfg, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
 		Migrations: []pkgpostgres.Migrations{saga.Migrations(), idempotency.Migrations(), postgres.Migrations()},
-		Build: func(_ context.Context, rt *service.Runtime) (service.Parts, error) {
-			return build(cfg, rt)
+		Build: func(ctx context.Context, rt *service.Runtime) (service.Parts, error) {
+			return build(ctx, cfg, rt)
 		},
 	}
 }
 
-func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
+func build(ctx context.Context, cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 	participants, conns, err := connect(cfg, rt)
 	if err != nil {
 		return service.Parts{}, err
 	}
-	engine := bus.NewEngine(rt, participants, rt.Logger)
+	engine := bus.NewEngine(rt, participants, cfg.DueRate)
+	if cfg.Strict {
+		if err := engine.RefuseUnknown(ctx); err != nil {
+			return service.Parts{}, fmt.Errorf("starting strictly: %w", errors.Join(err, conns.close()))
+		}
+	}
 	placer := placeorder.NewPlacer(rt.Pool, engine, rt.Logger)
 	replays := &idempotency.ReplayCounter{Pool: rt.Pool, Logger: rt.Logger}
 	endings := ending.NewWatcher(rt.Pool, rt.Logger)

@@ -4,7 +4,6 @@ package bus
 
 import (
 	"context"
-	"log/slog"
 
 	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/pkg/saga"
@@ -15,12 +14,19 @@ import (
 	"github.com/throughline/throughline/services/order/internal/placeorder"
 )
 
-// NewEngine makes the engine of the saga place-order.
-func NewEngine(rt *service.Runtime, asker saga.Asker, log *slog.Logger) *saga.Engine[*orderv1.PlaceOrder] {
+// meterName names the meter of sagas.
+const meterName = "github.com/throughline/throughline/pkg/saga"
+
+// ordersMeter names the meter of orders.
+const ordersMeter = "github.com/throughline/throughline/services/order"
+
+// NewEngine makes the engine of the saga place-order, in all versions that there are. dueRate is that of saga.Config.
+func NewEngine(rt *service.Runtime, asker saga.Asker, dueRate int) *saga.Engine[*orderv1.PlaceOrder] {
 	return saga.NewEngine(saga.Config[*orderv1.PlaceOrder]{
 		Pool: rt.Pool, Conn: rt.Conn, Relay: rt.Relay, Projector: placeorder.Projector{}, Asker: asker,
-		Source: topology.OrderSource, Consumer: topology.OrderRepliesConsumer, Owner: rt.Owner, Logger: log,
-	}, placeorder.Definition)
+		Source: topology.OrderSource, Consumer: topology.OrderRepliesConsumer, Owner: rt.Owner, Logger: rt.Logger,
+		DueRate: dueRate, Meter: rt.Telemetry.Meter(meterName), Observe: observer(rt.Telemetry.Meter(ordersMeter), rt.Logger),
+	}, placeorder.Versions()...)
 }
 
 // Replies is the consumer that advances sagas. What it has advanced it tells to those who wait for the orders' ends.

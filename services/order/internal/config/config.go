@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/throughline/throughline/pkg/idempotency"
+	"github.com/throughline/throughline/pkg/saga"
 	"github.com/throughline/throughline/services/internal/service"
 )
 
@@ -23,7 +24,10 @@ type Config struct {
 	PaymentAddr  string `env:"PAYMENT_ADDR" envDefault:"127.0.0.1:9130" doc:"the payment service's gRPC addresses: host:port, several with commas"`
 	ShippingAddr string `env:"SHIPPING_ADDR" envDefault:"127.0.0.1:9150" doc:"the shipping service's gRPC addresses: host:port, several with commas"`
 
-	KeyLifetime   time.Duration `env:"KEY_LIFETIME" envDefault:"24h" doc:"how long an answer is kept and repeated byte for byte"`
+	KeyLifetime time.Duration `env:"KEY_LIFETIME" envDefault:"24h" doc:"how long an answer is kept and repeated byte for byte"`
+	DueRate     int           `env:"DUE_RATE" envDefault:"200" doc:"most orders a second that are looked after because a deadline has passed, also after an outage; an operator can lift it for a while"`
+	Strict      bool          `env:"STRICT" doc:"do not start while there are unfinished orders whose saga is not defined in this release; without it they are left alone"`
+
 	ClientRetries time.Duration `env:"CLIENT_RETRIES" envDefault:"23h" doc:"how long clients may repeat a request; the key must live longer"`
 }
 
@@ -34,6 +38,7 @@ func (c Config) WithDefaults() Config {
 	or(&c.ShippingAddr, "127.0.0.1:9150")
 	or(&c.KeyLifetime, idempotency.DefaultLifetime)
 	or(&c.ClientRetries, 23*time.Hour)
+	or(&c.DueRate, saga.DefaultDueRate)
 	return c
 }
 

@@ -35,6 +35,10 @@ type Witnesses interface {
 	Look(ctx context.Context, participant string, orderID uuid.UUID, step string) (*stepv1.GetStepResponse, error)
 	// Retry lets a participant attempt a step now. It tells whether there is anything to attempt.
 	Retry(ctx context.Context, participant string, orderID uuid.UUID, step string) (bool, error)
+	// Release lets what is due at a participant go at once. It tells how many steps that are.
+	Release(ctx context.Context, participant string) (int64, error)
+	// Names lists the participants.
+	Names() []string
 }
 
 // Attention is AttentionService, for operators.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -54,27 +53,13 @@ func (a *Attention) Resolve(ctx context.Context, req *attentionv1.ResolveRequest
 }
 
 func checkResolve(req *attentionv1.ResolveRequest) (id uuid.UUID, vs []order.Violation) {
-	fail := func(path, detail string) { vs = append(vs, order.Violation{Path: path, Detail: detail}) }
-	key := req.GetRequestKey()
-	printable := len(key) > 0 && len(key) <= maxRequestKey
-	for i := range len(key) {
-		printable = printable && key[i] >= 0x20 && key[i] <= 0x7e
-	}
-	if !printable {
-		fail("request_key", fmt.Sprintf("must have 1 to %d printable ASCII characters", maxRequestKey))
-	}
+	vs = checkDecision(req.GetRequestKey(), req.GetActor(), req.GetReason())
 	id, err := uuid.Parse(req.GetOrderId())
 	if err != nil {
-		fail("order_id", "is not a UUID")
+		vs = append(vs, order.Violation{Path: "order_id", Detail: "is not a UUID"})
 	}
 	if _, ok := decisions[req.GetResolution()]; !ok {
-		fail("resolution", "must be RESOLUTION_RETRY, RESOLUTION_UNDO_OTHER_WAY or RESOLUTION_MARK_DONE")
-	}
-	if n := utf8.RuneCountInString(req.GetActor()); n < 1 || n > maxActor {
-		fail("actor", fmt.Sprintf("must have 1 to %d characters", maxActor))
-	}
-	if n := utf8.RuneCountInString(req.GetReason()); n < 1 || n > maxWhy {
-		fail("reason", fmt.Sprintf("must have 1 to %d characters", maxWhy))
+		vs = append(vs, order.Violation{Path: "resolution", Detail: "must be RESOLUTION_RETRY, RESOLUTION_UNDO_OTHER_WAY or RESOLUTION_MARK_DONE"})
 	}
 	return id, vs
 }

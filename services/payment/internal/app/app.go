@@ -20,8 +20,11 @@ import (
 	"github.com/throughline/throughline/services/payment/internal/provider"
 )
 
-// tracerName names the tracer of steps.
-const tracerName = "github.com/throughline/throughline/services/payment"
+// tracerName names the tracer of steps, participantMeter their meter.
+const (
+	tracerName       = "github.com/throughline/throughline/services/payment"
+	participantMeter = "github.com/throughline/throughline/pkg/participant"
+)
 
 // Spec is the payment service.
 func Spec(cfg config.Config) service.Spec {
@@ -51,7 +54,8 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 	runner, err := participant.NewRunner(participant.Config{
 		Pool: rt.Pool, Relay: rt.Relay, Projector: bus.Projector{}, Source: topology.PaymentSource,
 		ReplySubject: topology.PlaceOrderReplies, Consumer: topology.PaymentCommandsConsumer, Owner: rt.Owner,
-		Lease: cfg.StepLease, Settle: cfg.StepSettle, Concurrency: cfg.StepConcurrency, Logger: rt.Logger, Tracer: tracer,
+		Lease: cfg.StepLease, Settle: cfg.StepSettle, Concurrency: cfg.StepConcurrency, RetryRate: cfg.StepRetryRate, Logger: rt.Logger, Tracer: tracer,
+		Meter: rt.Telemetry.Meter(participantMeter),
 	}, steps.All()...)
 	if err != nil {
 		return service.Parts{}, err

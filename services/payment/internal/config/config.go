@@ -35,6 +35,7 @@ type Config struct {
 	StepLease       time.Duration `env:"STEP_LEASE" envDefault:"15s" doc:"how long an instance owns a step that it has claimed"`
 	StepSettle      time.Duration `env:"STEP_SETTLE" envDefault:"2s" doc:"how long after the end of a lease a request of its owner may still arrive"`
 	StepConcurrency int           `env:"STEP_CONCURRENCY" envDefault:"64" doc:"most calls to the provider at one time"`
+	StepRetryRate   int           `env:"STEP_RETRY_RATE" envDefault:"100" doc:"most steps a second that are attempted again, also after an outage; an operator can lift it for a while"`
 }
 
 // WithDefaults answers c with its defaults in the place of zero values, for a Config that was not read from an environment.
@@ -48,6 +49,7 @@ func (c Config) WithDefaults() Config {
 	or(&c.StepLease, participant.DefaultLease)
 	or(&c.StepSettle, participant.DefaultSettle)
 	or(&c.StepConcurrency, participant.DefaultConcurrency)
+	or(&c.StepRetryRate, participant.DefaultRetryRate)
 	return c
 }
 

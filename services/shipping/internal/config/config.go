@@ -34,6 +34,7 @@ type Config struct {
 	StepSettle      time.Duration `env:"STEP_SETTLE" envDefault:"2s" doc:"how long after its sender has given up a request may still arrive"`
 	CheckTime       time.Duration `env:"CHECK_TIME" envDefault:"24h" doc:"how long a creation without an answer is looked up again after the order has its shipment, or none"`
 	StepConcurrency int           `env:"STEP_CONCURRENCY" envDefault:"64" doc:"most calls to the carrier at one time"`
+	StepRetryRate   int           `env:"STEP_RETRY_RATE" envDefault:"100" doc:"most steps a second that are attempted again, also after an outage; an operator can lift it for a while"`
 }
 
 // WithDefaults answers c with its defaults in the place of zero values, for a Config that was not read from an environment.
@@ -45,6 +46,7 @@ func (c Config) WithDefaults() Config {
 	or(&c.StepSettle, participant.DefaultSettle)
 	or(&c.CheckTime, bus.DefaultCheckTime)
 	or(&c.StepConcurrency, participant.DefaultConcurrency)
+	or(&c.StepRetryRate, participant.DefaultRetryRate)
 	return c
 }
 

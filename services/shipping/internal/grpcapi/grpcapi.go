@@ -4,11 +4,10 @@ package grpcapi
 import (
 	"google.golang.org/grpc"
 
-	"github.com/throughline/throughline/pkg/participant"
 	"github.com/throughline/throughline/services/internal/stepapi"
 )
 
 // Register gives the function that adds the services to a server. db is the service's own database.
-func Register(db participant.Querier) func(grpc.ServiceRegistrar) {
+func Register(db stepapi.Database) func(grpc.ServiceRegistrar) {
 	return func(s grpc.ServiceRegistrar) { stepapi.Register(s, db) }
 }

@@ -652,6 +652,93 @@ func (x *Action) GetAfter() string {
 	return ""
 }
 
+// DueWork is a release, with what was due at that moment.
+type DueWork struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	RequestKey string                 `protobuf:"bytes,1,opt,name=request_key,proto3" json:"request_key,omitempty"`
+	// Who released it, as the caller said, and why.
+	Actor  string                 `protobuf:"bytes,2,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	At     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
+	// Timers of sagas, and steps by participant.
+	Sagas         int64            `protobuf:"varint,5,opt,name=sagas,proto3" json:"sagas,omitempty"`
+	Steps         map[string]int64 `protobuf:"bytes,6,rep,name=steps,proto3" json:"steps,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DueWork) Reset() {
+	*x = DueWork{}
+	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DueWork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DueWork) ProtoMessage() {}
+
+func (x *DueWork) ProtoReflect() protoreflect.Message {
+	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DueWork.ProtoReflect.Descriptor instead.
+func (*DueWork) Descriptor() ([]byte, []int) {
+	return file_throughline_attention_v1_attention_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *DueWork) GetRequestKey() string {
+	if x != nil {
+		return x.RequestKey
+	}
+	return ""
+}
+
+func (x *DueWork) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *DueWork) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *DueWork) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *DueWork) GetSagas() int64 {
+	if x != nil {
+		return x.Sagas
+	}
+	return 0
+}
+
+func (x *DueWork) GetSteps() map[string]int64 {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
 type ListAttentionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 500; 0 means 100.
@@ -664,7 +751,7 @@ type ListAttentionRequest struct {
 
 func (x *ListAttentionRequest) Reset() {
 	*x = ListAttentionRequest{}
-	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[5]
+	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -676,7 +763,7 @@ func (x *ListAttentionRequest) String() string {
 func (*ListAttentionRequest) ProtoMessage() {}
 
 func (x *ListAttentionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[5]
+	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -689,7 +776,7 @@ func (x *ListAttentionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAttentionRequest.ProtoReflect.Descriptor instead.
 func (*ListAttentionRequest) Descriptor() ([]byte, []int) {
-	return file_throughline_attention_v1_attention_service_proto_rawDescGZIP(), []int{5}
+	return file_throughline_attention_v1_attention_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListAttentionRequest) GetPageSize() int32 {
@@ -717,7 +804,7 @@ type ListAttentionResponse struct {
 
 func (x *ListAttentionResponse) Reset() {
 	*x = ListAttentionResponse{}
-	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[6]
+	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -729,7 +816,7 @@ func (x *ListAttentionResponse) String() string {
 func (*ListAttentionResponse) ProtoMessage() {}
 
 func (x *ListAttentionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[6]
+	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -742,7 +829,7 @@ func (x *ListAttentionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAttentionResponse.ProtoReflect.Descriptor instead.
 func (*ListAttentionResponse) Descriptor() ([]byte, []int) {
-	return file_throughline_attention_v1_attention_service_proto_rawDescGZIP(), []int{6}
+	return file_throughline_attention_v1_attention_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListAttentionResponse) GetCases() []*Case {
@@ -768,7 +855,7 @@ type GetAttentionRequest struct {
 
 func (x *GetAttentionRequest) Reset() {
 	*x = GetAttentionRequest{}
-	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[7]
+	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +867,7 @@ func (x *GetAttentionRequest) String() string {
 func (*GetAttentionRequest) ProtoMessage() {}
 
 func (x *GetAttentionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[7]
+	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +880,7 @@ func (x *GetAttentionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAttentionRequest.ProtoReflect.Descriptor instead.
 func (*GetAttentionRequest) Descriptor() ([]byte, []int) {
-	return file_throughline_attention_v1_attention_service_proto_rawDescGZIP(), []int{7}
+	return file_throughline_attention_v1_attention_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetAttentionRequest) GetOrderId() string {
@@ -819,7 +906,7 @@ type GetAttentionResponse struct {
 
 func (x *GetAttentionResponse) Reset() {
 	*x = GetAttentionResponse{}
-	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[8]
+	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -831,7 +918,7 @@ func (x *GetAttentionResponse) String() string {
 func (*GetAttentionResponse) ProtoMessage() {}
 
 func (x *GetAttentionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[8]
+	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -844,7 +931,7 @@ func (x *GetAttentionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAttentionResponse.ProtoReflect.Descriptor instead.
 func (*GetAttentionResponse) Descriptor() ([]byte, []int) {
-	return file_throughline_attention_v1_attention_service_proto_rawDescGZIP(), []int{8}
+	return file_throughline_attention_v1_attention_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetAttentionResponse) GetCase() *Case {
@@ -906,7 +993,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[9]
+	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -918,7 +1005,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[9]
+	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -931,7 +1018,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_throughline_attention_v1_attention_service_proto_rawDescGZIP(), []int{9}
+	return file_throughline_attention_v1_attention_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ResolveRequest) GetRequestKey() string {
@@ -989,7 +1076,7 @@ type ResolveResponse struct {
 
 func (x *ResolveResponse) Reset() {
 	*x = ResolveResponse{}
-	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[10]
+	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1088,7 @@ func (x *ResolveResponse) String() string {
 func (*ResolveResponse) ProtoMessage() {}
 
 func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[10]
+	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1101,7 @@ func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveResponse.ProtoReflect.Descriptor instead.
 func (*ResolveResponse) Descriptor() ([]byte, []int) {
-	return file_throughline_attention_v1_attention_service_proto_rawDescGZIP(), []int{10}
+	return file_throughline_attention_v1_attention_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ResolveResponse) GetAction() *Action {
@@ -1032,6 +1119,121 @@ func (x *ResolveResponse) GetStatus() string {
 }
 
 func (x *ResolveResponse) GetReplayed() bool {
+	if x != nil {
+		return x.Replayed
+	}
+	return false
+}
+
+type ReleaseRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names this release: 1 to 255 printable ASCII characters. The same key with another actor or reason is refused.
+	RequestKey string `protobuf:"bytes,1,opt,name=request_key,proto3" json:"request_key,omitempty"`
+	// Who releases, 1 to 200 characters, and why, 1 to 1000.
+	Actor         string `protobuf:"bytes,2,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseRequest) Reset() {
+	*x = ReleaseRequest{}
+	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseRequest) ProtoMessage() {}
+
+func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseRequest) Descriptor() ([]byte, []int) {
+	return file_throughline_attention_v1_attention_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ReleaseRequest) GetRequestKey() string {
+	if x != nil {
+		return x.RequestKey
+	}
+	return ""
+}
+
+func (x *ReleaseRequest) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *ReleaseRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ReleaseResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	DueWork *DueWork               `protobuf:"bytes,1,opt,name=due_work,proto3" json:"due_work,omitempty"`
+	// The release was made by an earlier call with the key.
+	Replayed      bool `protobuf:"varint,2,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseResponse) Reset() {
+	*x = ReleaseResponse{}
+	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseResponse) ProtoMessage() {}
+
+func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_throughline_attention_v1_attention_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
+func (*ReleaseResponse) Descriptor() ([]byte, []int) {
+	return file_throughline_attention_v1_attention_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ReleaseResponse) GetDueWork() *DueWork {
+	if x != nil {
+		return x.DueWork
+	}
+	return nil
+}
+
+func (x *ReleaseResponse) GetReplayed() bool {
 	if x != nil {
 		return x.Replayed
 	}
@@ -1102,7 +1304,18 @@ const file_throughline_attention_v1_attention_service_proto_rawDesc = "" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12*\n" +
 	"\x02at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
 	"\x06before\x18\b \x01(\tR\x06before\x12\x14\n" +
-	"\x05after\x18\t \x01(\tR\x05after\"T\n" +
+	"\x05after\x18\t \x01(\tR\x05after\"\x99\x02\n" +
+	"\aDueWork\x12 \n" +
+	"\vrequest_key\x18\x01 \x01(\tR\vrequest_key\x12\x14\n" +
+	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12*\n" +
+	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
+	"\x05sagas\x18\x05 \x01(\x03R\x05sagas\x12B\n" +
+	"\x05steps\x18\x06 \x03(\v2,.throughline.attention.v1.DueWork.StepsEntryR\x05steps\x1a8\n" +
+	"\n" +
+	"StepsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"T\n" +
 	"\x14ListAttentionRequest\x12\x1c\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\tpage_size\x12\x1e\n" +
 	"\n" +
@@ -1132,17 +1345,25 @@ const file_throughline_attention_v1_attention_service_proto_rawDesc = "" +
 	"\x0fResolveResponse\x128\n" +
 	"\x06action\x18\x01 \x01(\v2 .throughline.attention.v1.ActionR\x06action\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x1a\n" +
-	"\breplayed\x18\x03 \x01(\bR\breplayed*w\n" +
+	"\breplayed\x18\x03 \x01(\bR\breplayed\"`\n" +
+	"\x0eReleaseRequest\x12 \n" +
+	"\vrequest_key\x18\x01 \x01(\tR\vrequest_key\x12\x14\n" +
+	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"l\n" +
+	"\x0fReleaseResponse\x12=\n" +
+	"\bdue_work\x18\x01 \x01(\v2!.throughline.attention.v1.DueWorkR\bdue_work\x12\x1a\n" +
+	"\breplayed\x18\x02 \x01(\bR\breplayed*w\n" +
 	"\n" +
 	"Resolution\x12\x1a\n" +
 	"\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10RESOLUTION_RETRY\x10\x01\x12\x1d\n" +
 	"\x19RESOLUTION_UNDO_OTHER_WAY\x10\x02\x12\x18\n" +
-	"\x14RESOLUTION_MARK_DONE\x10\x032\xd3\x02\n" +
+	"\x14RESOLUTION_MARK_DONE\x10\x032\xb3\x03\n" +
 	"\x10AttentionService\x12p\n" +
 	"\rListAttention\x12..throughline.attention.v1.ListAttentionRequest\x1a/.throughline.attention.v1.ListAttentionResponse\x12m\n" +
 	"\fGetAttention\x12-.throughline.attention.v1.GetAttentionRequest\x1a..throughline.attention.v1.GetAttentionResponse\x12^\n" +
-	"\aResolve\x12(.throughline.attention.v1.ResolveRequest\x1a).throughline.attention.v1.ResolveResponseB\x8a\x02\n" +
+	"\aResolve\x12(.throughline.attention.v1.ResolveRequest\x1a).throughline.attention.v1.ResolveResponse\x12^\n" +
+	"\aRelease\x12(.throughline.attention.v1.ReleaseRequest\x1a).throughline.attention.v1.ReleaseResponseB\x8a\x02\n" +
 	"\x1ccom.throughline.attention.v1B\x15AttentionServiceProtoP\x01ZQgithub.com/throughline/throughline/proto/gen/throughline/attention/v1;attentionv1\xa2\x02\x03TAX\xaa\x02\x18Throughline.Attention.V1\xca\x02\x18Throughline\\Attention\\V1\xe2\x02$Throughline\\Attention\\V1\\GPBMetadata\xea\x02\x1aThroughline::Attention::V1b\x06proto3"
 
 var (
@@ -1158,7 +1379,7 @@ func file_throughline_attention_v1_attention_service_proto_rawDescGZIP() []byte 
 }
 
 var file_throughline_attention_v1_attention_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_throughline_attention_v1_attention_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_throughline_attention_v1_attention_service_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_throughline_attention_v1_attention_service_proto_goTypes = []any{
 	(Resolution)(0),               // 0: throughline.attention.v1.Resolution
 	(*Case)(nil),                  // 1: throughline.attention.v1.Case
@@ -1166,41 +1387,50 @@ var file_throughline_attention_v1_attention_service_proto_goTypes = []any{
 	(*Transition)(nil),            // 3: throughline.attention.v1.Transition
 	(*Record)(nil),                // 4: throughline.attention.v1.Record
 	(*Action)(nil),                // 5: throughline.attention.v1.Action
-	(*ListAttentionRequest)(nil),  // 6: throughline.attention.v1.ListAttentionRequest
-	(*ListAttentionResponse)(nil), // 7: throughline.attention.v1.ListAttentionResponse
-	(*GetAttentionRequest)(nil),   // 8: throughline.attention.v1.GetAttentionRequest
-	(*GetAttentionResponse)(nil),  // 9: throughline.attention.v1.GetAttentionResponse
-	(*ResolveRequest)(nil),        // 10: throughline.attention.v1.ResolveRequest
-	(*ResolveResponse)(nil),       // 11: throughline.attention.v1.ResolveResponse
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*DueWork)(nil),               // 6: throughline.attention.v1.DueWork
+	(*ListAttentionRequest)(nil),  // 7: throughline.attention.v1.ListAttentionRequest
+	(*ListAttentionResponse)(nil), // 8: throughline.attention.v1.ListAttentionResponse
+	(*GetAttentionRequest)(nil),   // 9: throughline.attention.v1.GetAttentionRequest
+	(*GetAttentionResponse)(nil),  // 10: throughline.attention.v1.GetAttentionResponse
+	(*ResolveRequest)(nil),        // 11: throughline.attention.v1.ResolveRequest
+	(*ResolveResponse)(nil),       // 12: throughline.attention.v1.ResolveResponse
+	(*ReleaseRequest)(nil),        // 13: throughline.attention.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),       // 14: throughline.attention.v1.ReleaseResponse
+	nil,                           // 15: throughline.attention.v1.DueWork.StepsEntry
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
 }
 var file_throughline_attention_v1_attention_service_proto_depIdxs = []int32{
-	12, // 0: throughline.attention.v1.Case.since:type_name -> google.protobuf.Timestamp
-	12, // 1: throughline.attention.v1.Step.since:type_name -> google.protobuf.Timestamp
-	12, // 2: throughline.attention.v1.Step.due:type_name -> google.protobuf.Timestamp
-	12, // 3: throughline.attention.v1.Transition.at:type_name -> google.protobuf.Timestamp
-	12, // 4: throughline.attention.v1.Record.updated_at:type_name -> google.protobuf.Timestamp
+	16, // 0: throughline.attention.v1.Case.since:type_name -> google.protobuf.Timestamp
+	16, // 1: throughline.attention.v1.Step.since:type_name -> google.protobuf.Timestamp
+	16, // 2: throughline.attention.v1.Step.due:type_name -> google.protobuf.Timestamp
+	16, // 3: throughline.attention.v1.Transition.at:type_name -> google.protobuf.Timestamp
+	16, // 4: throughline.attention.v1.Record.updated_at:type_name -> google.protobuf.Timestamp
 	0,  // 5: throughline.attention.v1.Action.resolution:type_name -> throughline.attention.v1.Resolution
-	12, // 6: throughline.attention.v1.Action.at:type_name -> google.protobuf.Timestamp
-	1,  // 7: throughline.attention.v1.ListAttentionResponse.cases:type_name -> throughline.attention.v1.Case
-	1,  // 8: throughline.attention.v1.GetAttentionResponse.case:type_name -> throughline.attention.v1.Case
-	2,  // 9: throughline.attention.v1.GetAttentionResponse.steps:type_name -> throughline.attention.v1.Step
-	3,  // 10: throughline.attention.v1.GetAttentionResponse.history:type_name -> throughline.attention.v1.Transition
-	4,  // 11: throughline.attention.v1.GetAttentionResponse.records:type_name -> throughline.attention.v1.Record
-	5,  // 12: throughline.attention.v1.GetAttentionResponse.actions:type_name -> throughline.attention.v1.Action
-	0,  // 13: throughline.attention.v1.ResolveRequest.resolution:type_name -> throughline.attention.v1.Resolution
-	5,  // 14: throughline.attention.v1.ResolveResponse.action:type_name -> throughline.attention.v1.Action
-	6,  // 15: throughline.attention.v1.AttentionService.ListAttention:input_type -> throughline.attention.v1.ListAttentionRequest
-	8,  // 16: throughline.attention.v1.AttentionService.GetAttention:input_type -> throughline.attention.v1.GetAttentionRequest
-	10, // 17: throughline.attention.v1.AttentionService.Resolve:input_type -> throughline.attention.v1.ResolveRequest
-	7,  // 18: throughline.attention.v1.AttentionService.ListAttention:output_type -> throughline.attention.v1.ListAttentionResponse
-	9,  // 19: throughline.attention.v1.AttentionService.GetAttention:output_type -> throughline.attention.v1.GetAttentionResponse
-	11, // 20: throughline.attention.v1.AttentionService.Resolve:output_type -> throughline.attention.v1.ResolveResponse
-	18, // [18:21] is the sub-list for method output_type
-	15, // [15:18] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	16, // 6: throughline.attention.v1.Action.at:type_name -> google.protobuf.Timestamp
+	16, // 7: throughline.attention.v1.DueWork.at:type_name -> google.protobuf.Timestamp
+	15, // 8: throughline.attention.v1.DueWork.steps:type_name -> throughline.attention.v1.DueWork.StepsEntry
+	1,  // 9: throughline.attention.v1.ListAttentionResponse.cases:type_name -> throughline.attention.v1.Case
+	1,  // 10: throughline.attention.v1.GetAttentionResponse.case:type_name -> throughline.attention.v1.Case
+	2,  // 11: throughline.attention.v1.GetAttentionResponse.steps:type_name -> throughline.attention.v1.Step
+	3,  // 12: throughline.attention.v1.GetAttentionResponse.history:type_name -> throughline.attention.v1.Transition
+	4,  // 13: throughline.attention.v1.GetAttentionResponse.records:type_name -> throughline.attention.v1.Record
+	5,  // 14: throughline.attention.v1.GetAttentionResponse.actions:type_name -> throughline.attention.v1.Action
+	0,  // 15: throughline.attention.v1.ResolveRequest.resolution:type_name -> throughline.attention.v1.Resolution
+	5,  // 16: throughline.attention.v1.ResolveResponse.action:type_name -> throughline.attention.v1.Action
+	6,  // 17: throughline.attention.v1.ReleaseResponse.due_work:type_name -> throughline.attention.v1.DueWork
+	7,  // 18: throughline.attention.v1.AttentionService.ListAttention:input_type -> throughline.attention.v1.ListAttentionRequest
+	9,  // 19: throughline.attention.v1.AttentionService.GetAttention:input_type -> throughline.attention.v1.GetAttentionRequest
+	11, // 20: throughline.attention.v1.AttentionService.Resolve:input_type -> throughline.attention.v1.ResolveRequest
+	13, // 21: throughline.attention.v1.AttentionService.Release:input_type -> throughline.attention.v1.ReleaseRequest
+	8,  // 22: throughline.attention.v1.AttentionService.ListAttention:output_type -> throughline.attention.v1.ListAttentionResponse
+	10, // 23: throughline.attention.v1.AttentionService.GetAttention:output_type -> throughline.attention.v1.GetAttentionResponse
+	12, // 24: throughline.attention.v1.AttentionService.Resolve:output_type -> throughline.attention.v1.ResolveResponse
+	14, // 25: throughline.attention.v1.AttentionService.Release:output_type -> throughline.attention.v1.ReleaseResponse
+	22, // [22:26] is the sub-list for method output_type
+	18, // [18:22] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_throughline_attention_v1_attention_service_proto_init() }
@@ -1214,7 +1444,7 @@ func file_throughline_attention_v1_attention_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_throughline_attention_v1_attention_service_proto_rawDesc), len(file_throughline_attention_v1_attention_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,6 +22,7 @@ const (
 	AttentionService_ListAttention_FullMethodName = "/throughline.attention.v1.AttentionService/ListAttention"
 	AttentionService_GetAttention_FullMethodName  = "/throughline.attention.v1.AttentionService/GetAttention"
 	AttentionService_Resolve_FullMethodName       = "/throughline.attention.v1.AttentionService/Resolve"
+	AttentionService_Release_FullMethodName       = "/throughline.attention.v1.AttentionService/Release"
 )
 
 // AttentionServiceClient is the client API for AttentionService service.
@@ -39,6 +40,10 @@ type AttentionServiceClient interface {
 	// Resolve decides about a step that needs a person. It is on record who decided, why, and what it changed. With the same request_key
 	// it may be repeated without limit, and decides once.
 	Resolve(ctx context.Context, in *ResolveRequest, opts ...grpc.CallOption) (*ResolveResponse, error)
+	// Release lets all work that is due go at once, at the order service and at all participants, instead of at the limited rate at which
+	// they work off what an outage has left behind; and makes due what waits longer because it has failed. It holds for ten minutes. It is on
+	// record who released it and why. With the same request_key it may be repeated without limit.
+	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
 }
 
 type attentionServiceClient struct {
@@ -79,6 +84,16 @@ func (c *attentionServiceClient) Resolve(ctx context.Context, in *ResolveRequest
 	return out, nil
 }
 
+func (c *attentionServiceClient) Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReleaseResponse)
+	err := c.cc.Invoke(ctx, AttentionService_Release_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AttentionServiceServer is the server API for AttentionService service.
 // All implementations must embed UnimplementedAttentionServiceServer
 // for forward compatibility.
@@ -94,6 +109,10 @@ type AttentionServiceServer interface {
 	// Resolve decides about a step that needs a person. It is on record who decided, why, and what it changed. With the same request_key
 	// it may be repeated without limit, and decides once.
 	Resolve(context.Context, *ResolveRequest) (*ResolveResponse, error)
+	// Release lets all work that is due go at once, at the order service and at all participants, instead of at the limited rate at which
+	// they work off what an outage has left behind; and makes due what waits longer because it has failed. It holds for ten minutes. It is on
+	// record who released it and why. With the same request_key it may be repeated without limit.
+	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
 	mustEmbedUnimplementedAttentionServiceServer()
 }
 
@@ -112,6 +131,9 @@ func (UnimplementedAttentionServiceServer) GetAttention(context.Context, *GetAtt
 }
 func (UnimplementedAttentionServiceServer) Resolve(context.Context, *ResolveRequest) (*ResolveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Resolve not implemented")
+}
+func (UnimplementedAttentionServiceServer) Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
 }
 func (UnimplementedAttentionServiceServer) mustEmbedUnimplementedAttentionServiceServer() {}
 func (UnimplementedAttentionServiceServer) testEmbeddedByValue()                          {}
@@ -188,6 +210,24 @@ func _AttentionService_Resolve_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AttentionService_Release_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReleaseRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AttentionServiceServer).Release(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AttentionService_Release_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AttentionServiceServer).Release(ctx, req.(*ReleaseRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AttentionService_ServiceDesc is the grpc.ServiceDesc for AttentionService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -206,6 +246,10 @@ var AttentionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Resolve",
 			Handler:    _AttentionService_Resolve_Handler,
+		},
+		{
+			MethodName: "Release",
+			Handler:    _AttentionService_Release_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

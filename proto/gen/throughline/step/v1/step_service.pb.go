@@ -375,6 +375,87 @@ func (x *RetryStepResponse) GetRetried() bool {
 	return false
 }
 
+type ReleaseStepsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseStepsRequest) Reset() {
+	*x = ReleaseStepsRequest{}
+	mi := &file_throughline_step_v1_step_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseStepsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseStepsRequest) ProtoMessage() {}
+
+func (x *ReleaseStepsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_throughline_step_v1_step_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseStepsRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseStepsRequest) Descriptor() ([]byte, []int) {
+	return file_throughline_step_v1_step_service_proto_rawDescGZIP(), []int{4}
+}
+
+type ReleaseStepsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many steps are due now.
+	Due           int64 `protobuf:"varint,1,opt,name=due,proto3" json:"due,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseStepsResponse) Reset() {
+	*x = ReleaseStepsResponse{}
+	mi := &file_throughline_step_v1_step_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseStepsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseStepsResponse) ProtoMessage() {}
+
+func (x *ReleaseStepsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_throughline_step_v1_step_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseStepsResponse.ProtoReflect.Descriptor instead.
+func (*ReleaseStepsResponse) Descriptor() ([]byte, []int) {
+	return file_throughline_step_v1_step_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ReleaseStepsResponse) GetDue() int64 {
+	if x != nil {
+		return x.Due
+	}
+	return 0
+}
+
 var File_throughline_step_v1_step_service_proto protoreflect.FileDescriptor
 
 const file_throughline_step_v1_step_service_proto_rawDesc = "" +
@@ -405,17 +486,21 @@ const file_throughline_step_v1_step_service_proto_rawDesc = "" +
 	"\tstep_name\x18\x02 \x01(\tR\tstep_name\x12\x1a\n" +
 	"\bstep_key\x18\x03 \x01(\tR\bstep_key\"-\n" +
 	"\x11RetryStepResponse\x12\x18\n" +
-	"\aretried\x18\x01 \x01(\bR\aretried*\x9e\x01\n" +
+	"\aretried\x18\x01 \x01(\bR\aretried\"\x15\n" +
+	"\x13ReleaseStepsRequest\"(\n" +
+	"\x14ReleaseStepsResponse\x12\x10\n" +
+	"\x03due\x18\x01 \x01(\x03R\x03due*\x9e\x01\n" +
 	"\tStepState\x12\x1a\n" +
 	"\x16STEP_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14STEP_STATE_NOT_FOUND\x10\x01\x12\x16\n" +
 	"\x12STEP_STATE_RUNNING\x10\x02\x12\x16\n" +
 	"\x12STEP_STATE_WAITING\x10\x03\x12\x13\n" +
 	"\x0fSTEP_STATE_DONE\x10\x04\x12\x16\n" +
-	"\x12STEP_STATE_REFUSED\x10\x052\xbf\x01\n" +
+	"\x12STEP_STATE_REFUSED\x10\x052\xa4\x02\n" +
 	"\vStepService\x12T\n" +
 	"\aGetStep\x12#.throughline.step.v1.GetStepRequest\x1a$.throughline.step.v1.GetStepResponse\x12Z\n" +
-	"\tRetryStep\x12%.throughline.step.v1.RetryStepRequest\x1a&.throughline.step.v1.RetryStepResponseB\xe2\x01\n" +
+	"\tRetryStep\x12%.throughline.step.v1.RetryStepRequest\x1a&.throughline.step.v1.RetryStepResponse\x12c\n" +
+	"\fReleaseSteps\x12(.throughline.step.v1.ReleaseStepsRequest\x1a).throughline.step.v1.ReleaseStepsResponseB\xe2\x01\n" +
 	"\x17com.throughline.step.v1B\x10StepServiceProtoP\x01ZGgithub.com/throughline/throughline/proto/gen/throughline/step/v1;stepv1\xa2\x02\x03TSX\xaa\x02\x13Throughline.Step.V1\xca\x02\x13Throughline\\Step\\V1\xe2\x02\x1fThroughline\\Step\\V1\\GPBMetadata\xea\x02\x15Throughline::Step::V1b\x06proto3"
 
 var (
@@ -431,24 +516,28 @@ func file_throughline_step_v1_step_service_proto_rawDescGZIP() []byte {
 }
 
 var file_throughline_step_v1_step_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_throughline_step_v1_step_service_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_throughline_step_v1_step_service_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_throughline_step_v1_step_service_proto_goTypes = []any{
 	(StepState)(0),                // 0: throughline.step.v1.StepState
 	(*GetStepRequest)(nil),        // 1: throughline.step.v1.GetStepRequest
 	(*GetStepResponse)(nil),       // 2: throughline.step.v1.GetStepResponse
 	(*RetryStepRequest)(nil),      // 3: throughline.step.v1.RetryStepRequest
 	(*RetryStepResponse)(nil),     // 4: throughline.step.v1.RetryStepResponse
-	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
+	(*ReleaseStepsRequest)(nil),   // 5: throughline.step.v1.ReleaseStepsRequest
+	(*ReleaseStepsResponse)(nil),  // 6: throughline.step.v1.ReleaseStepsResponse
+	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
 }
 var file_throughline_step_v1_step_service_proto_depIdxs = []int32{
 	0, // 0: throughline.step.v1.GetStepResponse.state:type_name -> throughline.step.v1.StepState
-	5, // 1: throughline.step.v1.GetStepResponse.updated_at:type_name -> google.protobuf.Timestamp
+	7, // 1: throughline.step.v1.GetStepResponse.updated_at:type_name -> google.protobuf.Timestamp
 	1, // 2: throughline.step.v1.StepService.GetStep:input_type -> throughline.step.v1.GetStepRequest
 	3, // 3: throughline.step.v1.StepService.RetryStep:input_type -> throughline.step.v1.RetryStepRequest
-	2, // 4: throughline.step.v1.StepService.GetStep:output_type -> throughline.step.v1.GetStepResponse
-	4, // 5: throughline.step.v1.StepService.RetryStep:output_type -> throughline.step.v1.RetryStepResponse
-	4, // [4:6] is the sub-list for method output_type
-	2, // [2:4] is the sub-list for method input_type
+	5, // 4: throughline.step.v1.StepService.ReleaseSteps:input_type -> throughline.step.v1.ReleaseStepsRequest
+	2, // 5: throughline.step.v1.StepService.GetStep:output_type -> throughline.step.v1.GetStepResponse
+	4, // 6: throughline.step.v1.StepService.RetryStep:output_type -> throughline.step.v1.RetryStepResponse
+	6, // 7: throughline.step.v1.StepService.ReleaseSteps:output_type -> throughline.step.v1.ReleaseStepsResponse
+	5, // [5:8] is the sub-list for method output_type
+	2, // [2:5] is the sub-list for method input_type
 	2, // [2:2] is the sub-list for extension type_name
 	2, // [2:2] is the sub-list for extension extendee
 	0, // [0:2] is the sub-list for field type_name
@@ -465,7 +554,7 @@ func file_throughline_step_v1_step_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_throughline_step_v1_step_service_proto_rawDesc), len(file_throughline_step_v1_step_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,8 +19,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	StepService_GetStep_FullMethodName   = "/throughline.step.v1.StepService/GetStep"
-	StepService_RetryStep_FullMethodName = "/throughline.step.v1.StepService/RetryStep"
+	StepService_GetStep_FullMethodName      = "/throughline.step.v1.StepService/GetStep"
+	StepService_RetryStep_FullMethodName    = "/throughline.step.v1.StepService/RetryStep"
+	StepService_ReleaseSteps_FullMethodName = "/throughline.step.v1.StepService/ReleaseSteps"
 )
 
 // StepServiceClient is the client API for StepService service.
@@ -35,6 +36,9 @@ type StepServiceClient interface {
 	// RetryStep lets a step be attempted now that has no outcome, and an undo once more that was refused. It is for a person's decision,
 	// which the orchestrator passes on. Steps that have their outcome are left as they are. It may be repeated.
 	RetryStep(ctx context.Context, in *RetryStepRequest, opts ...grpc.CallOption) (*RetryStepResponse, error)
+	// ReleaseSteps lets steps that were attempted before be attempted at once for a while, instead of at a limited rate, and makes those due
+	// that wait for their next attempt. It is for a person's decision, which the orchestrator passes on. It may be repeated.
+	ReleaseSteps(ctx context.Context, in *ReleaseStepsRequest, opts ...grpc.CallOption) (*ReleaseStepsResponse, error)
 }
 
 type stepServiceClient struct {
@@ -65,6 +69,16 @@ func (c *stepServiceClient) RetryStep(ctx context.Context, in *RetryStepRequest,
 	return out, nil
 }
 
+func (c *stepServiceClient) ReleaseSteps(ctx context.Context, in *ReleaseStepsRequest, opts ...grpc.CallOption) (*ReleaseStepsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReleaseStepsResponse)
+	err := c.cc.Invoke(ctx, StepService_ReleaseSteps_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // StepServiceServer is the server API for StepService service.
 // All implementations must embed UnimplementedStepServiceServer
 // for forward compatibility.
@@ -77,6 +91,9 @@ type StepServiceServer interface {
 	// RetryStep lets a step be attempted now that has no outcome, and an undo once more that was refused. It is for a person's decision,
 	// which the orchestrator passes on. Steps that have their outcome are left as they are. It may be repeated.
 	RetryStep(context.Context, *RetryStepRequest) (*RetryStepResponse, error)
+	// ReleaseSteps lets steps that were attempted before be attempted at once for a while, instead of at a limited rate, and makes those due
+	// that wait for their next attempt. It is for a person's decision, which the orchestrator passes on. It may be repeated.
+	ReleaseSteps(context.Context, *ReleaseStepsRequest) (*ReleaseStepsResponse, error)
 	mustEmbedUnimplementedStepServiceServer()
 }
 
@@ -92,6 +109,9 @@ func (UnimplementedStepServiceServer) GetStep(context.Context, *GetStepRequest) 
 }
 func (UnimplementedStepServiceServer) RetryStep(context.Context, *RetryStepRequest) (*RetryStepResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RetryStep not implemented")
+}
+func (UnimplementedStepServiceServer) ReleaseSteps(context.Context, *ReleaseStepsRequest) (*ReleaseStepsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReleaseSteps not implemented")
 }
 func (UnimplementedStepServiceServer) mustEmbedUnimplementedStepServiceServer() {}
 func (UnimplementedStepServiceServer) testEmbeddedByValue()                     {}
@@ -150,6 +170,24 @@ func _StepService_RetryStep_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StepService_ReleaseSteps_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReleaseStepsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StepServiceServer).ReleaseSteps(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StepService_ReleaseSteps_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StepServiceServer).ReleaseSteps(ctx, req.(*ReleaseStepsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // StepService_ServiceDesc is the grpc.ServiceDesc for StepService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -164,6 +202,10 @@ var StepService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RetryStep",
 			Handler:    _StepService_RetryStep_Handler,
+		},
+		{
+			MethodName: "ReleaseSteps",
+			Handler:    _StepService_ReleaseSteps_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

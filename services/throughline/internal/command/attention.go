@@ -53,6 +53,7 @@ started by "throughline up" with the same data folder.`,
 		a.decision("retry ORDER-ID", "Attempt now what has no outcome, or once more the undo that was refused", attentionv1.Resolution_RESOLUTION_RETRY),
 		a.decision("undo ORDER-ID", "Wait no longer for a step, and undo the order by the undos of the others; or say that an undo was done by other means",
 			attentionv1.Resolution_RESOLUTION_UNDO_OTHER_WAY),
+		a.releaseCommand(),
 		a.decision("mark-done ORDER-ID", "Say that the step, or its undo, is done: you have made sure of it", attentionv1.Resolution_RESOLUTION_MARK_DONE),
 	)
 	return cmd

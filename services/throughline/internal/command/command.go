@@ -32,17 +32,27 @@ func serviceCommand(environ []string) *cobra.Command {
 	services := map[string]func(ctx context.Context, args, environ []string) error{
 		stack.Gateway: gateway.Run, stack.Order: order.Run, stack.Payment: payment.Run, stack.Shipping: shipping.Run,
 	}
-	return &cobra.Command{
+	strict := false
+	cmd := &cobra.Command{
 		Use:       "service {gateway|order|payment|shipping}",
 		Short:     "Run one service, configured by its environment",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: stack.Services(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return services[args[0]](cmd.Context(), []string{args[0]}, environ)
+			args = args[:1:1]
+			if strict {
+				if args[0] != stack.Order {
+					return fmt.Errorf("--strict is for the order service, and not for %s", args[0])
+				}
+				args = append(args, "--strict")
+			}
+			return services[args[0]](cmd.Context(), args, environ)
 		},
 	}
 }
 
+	cmd.Flags().BoolVar(&strict, "strict", false, "do not start the order service while there are unfinished orders whose saga this release does not define")
+	return cmd
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",

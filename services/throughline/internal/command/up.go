@@ -44,6 +44,7 @@ and THROUGHLINE_CLIENT_BURST are passed on to the services.`,
 	f.BoolVar(&o.Separate, "separate", o.Separate, "run each service as a process of its own, and restart one that dies")
 	f.BoolVar(&o.Webhooks, "webhooks", o.Webhooks, "let the simulators tell of changes; without it the services only ask")
 	f.DurationVar(&o.CustomerTime, "customer-time", o.CustomerTime, "how long a customer may take to confirm a payment (default 15m)")
+	f.BoolVar(&o.Strict, "strict", o.Strict, "do not start while there are unfinished orders whose saga this release does not define")
 	f.StringVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error")
 	p := &o.Ports
 	port(f, &p.GatewayHTTP, "http", "gateway's HTTP port")

@@ -73,6 +73,9 @@ func (o *Options) environ(n needs, service string, instance int) []string {
 }
 
 // instanceName tells the instances of a service apart, in logs, leases and process id files.
+		if o.Strict {
+			env = append(env, "THROUGHLINE_STRICT=true")
+		}
 func instanceName(service string, instance int) string {
 	if instance == 0 {
 		return service

@@ -30,6 +30,8 @@ type Options struct {
 	Webhooks bool
 	// CustomerTime is how long a customer may take to confirm a payment; 0 leaves that to the payment service.
 	CustomerTime time.Duration
+	// Strict lets the order service refuse to start while there are unfinished orders whose saga this release does not define.
+	Strict bool
 	// APIKeys are clients beside those that the order service knows, as client=key with commas between; usually empty. With embedded
 	// servers the development clients exist, too.
 	APIKeys string

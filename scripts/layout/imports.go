@@ -85,16 +85,17 @@ var databaseImports = []string{
 	modulePrefix + "pkg/inbox", modulePrefix + "pkg/saga", modulePrefix + "pkg/participant",
 }
 
-// GatewayImports finds a database in the gateway, which has none: it must be possible to throw one away at any moment.
-func GatewayImports(f *File) []string {
-	if !strings.HasPrefix(f.Path, "services/gateway/") || f.Test() {
+// StatelessImports finds a database in the gateway and the console, which have none: it must be possible to throw one away at any moment.
+func StatelessImports(f *File) []string {
+	own := serviceOf(strings.TrimPrefix(f.Path, "services/"))
+	if f.Module() != "services" || own != "gateway" && own != "console" || f.Test() {
 		return nil
 	}
 	var problems []string
 	for _, p := range f.Imports() {
 		for _, d := range databaseImports {
 			if p == strings.TrimSuffix(d, "/") || strings.HasPrefix(p, strings.TrimSuffix(d, "/")+"/") {
-				problems = append(problems, fmt.Sprintf("%s: the gateway has no database and may not import %s", f.Path, p))
+				problems = append(problems, fmt.Sprintf("%s: the %s has no database and may not import %s", f.Path, own, p))
 			}
 		}
 	}

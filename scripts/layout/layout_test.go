@@ -51,7 +51,7 @@ var rules = []struct {
 	{"ModuleImports", ModuleImports},
 	{"DomainImports", DomainImports},
 	{"ServiceImports", ServiceImports},
-	{"GatewayImports", GatewayImports},
+	{"StatelessImports", StatelessImports},
 	{"Mains", Mains},
 	{"Size", Size},
 	{"Init", Init},

@@ -47,9 +47,11 @@ func TestRules(t *testing.T) {
 		{"all in one imports a service", "services/throughline/a.go", ours + `services/order"`, ServiceImports, ""},
 		{"a test imports a simulator", "services/payment/a_test.go", ours + `services/simulator/payment"`, ServiceImports, ""},
 
-		{"the gateway imports the outbox", "services/gateway/a.go", ours + `pkg/outbox"`, GatewayImports, "pkg/outbox"},
-		{"the gateway imports pgx", "services/gateway/a.go", `package x; import _ "github.com/jackc/pgx/v5"`, GatewayImports, "pgx"},
-		{"the gateway imports keys", "services/gateway/a.go", ours + `pkg/keys"`, GatewayImports, ""},
+		{"the gateway imports the outbox", "services/gateway/a.go", ours + `pkg/outbox"`, StatelessImports, "pkg/outbox"},
+		{"the gateway imports pgx", "services/gateway/a.go", `package x; import _ "github.com/jackc/pgx/v5"`, StatelessImports, "pgx"},
+		{"the console imports sagas", "services/console/a.go", ours + `pkg/saga"`, StatelessImports, "pkg/saga"},
+		{"the order service imports sagas", "services/order/a.go", ours + `pkg/saga"`, StatelessImports, ""},
+		{"the gateway imports keys", "services/gateway/a.go", ours + `pkg/keys"`, StatelessImports, ""},
 
 		{"a short main", "services/order/cmd/order/main.go", "package main\n", Mains, ""},
 		{"a long main", "services/order/cmd/order/main.go", "package main\n" + strings.Repeat("//\n", maxMainLines), Mains, "31 lines"},

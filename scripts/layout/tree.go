@@ -38,6 +38,10 @@ var services = map[string]struct{ must, mustNot []string }{
 		must:    []string{"gateway.go", "cmd/gateway/main.go", "internal/app", "internal/config"},
 		mustNot: []string{"internal/postgres", "internal/bus"},
 	},
+	"console": {
+		must:    []string{"console.go", "cmd/console/main.go", "internal/app", "internal/config"},
+		mustNot: []string{"internal/postgres", "internal/bus"},
+	},
 	"order":    {must: service("order")},
 	"payment":  {must: service("payment")},
 	"shipping": {must: service("shipping")},

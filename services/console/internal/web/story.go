@@ -1,0 +1,166 @@
+package web
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	trailv1 "github.com/throughline/throughline/proto/gen/throughline/trail/v1"
+	"github.com/throughline/throughline/services/console/internal/operator"
+)
+
+// story is what the page of an order shows.
+type story struct {
+	*trailv1.Timeline
+	Lanes   []string
+	Moments []moment
+	// Hops tells whether messages are shown; Hidden is how many entries are not.
+	Hops   bool
+	Hidden int
+	// Total and Currency are of the order; HasTotal tells whether they are known.
+	Total    string
+	Order    *trailv1.Entry
+	Personal []attribute
+	Traces   []string
+	// Length is from the first moment to the last.
+	Length time.Duration
+	// Undone tells whether anything was undone, Final whether nothing more is to come by itself.
+	Undone, Final bool
+	// Waiting is set while the order needs a person.
+	Waiting bool
+	// Revealed tells that personal data is shown.
+	Revealed bool
+}
+
+// moment is one entry of the story, in its lane.
+type moment struct {
+	*trailv1.Entry
+	Kind string
+	// Minor is the passing of a message: needed for the whole truth, and not to follow the story.
+	Minor bool
+	// Offset is the time since the first moment.
+	Offset string
+	Took   string
+	Tone   string
+	// Attributes are those that are worth a line, sorted.
+	Attributes []attribute
+	// Cause is the title of what led here, if it is another service's.
+	Cause string
+	Link  string
+}
+
+type attribute struct{ Name, Value string }
+
+// kinds are the names of kinds for people.
+var kinds = map[trailv1.EntryKind]string{
+	trailv1.EntryKind_ENTRY_KIND_ORDER: "order", trailv1.EntryKind_ENTRY_KIND_EDGE: "edge", trailv1.EntryKind_ENTRY_KIND_CANCELLATION: "cancellation",
+	trailv1.EntryKind_ENTRY_KIND_TRANSITION: "saga", trailv1.EntryKind_ENTRY_KIND_SENT: "sent", trailv1.EntryKind_ENTRY_KIND_RECEIVED: "received",
+	trailv1.EntryKind_ENTRY_KIND_DUPLICATE: "duplicate", trailv1.EntryKind_ENTRY_KIND_STEP: "step", trailv1.EntryKind_ENTRY_KIND_ATTEMPT: "attempt",
+	trailv1.EntryKind_ENTRY_KIND_CALL: "call", trailv1.EntryKind_ENTRY_KIND_WEBHOOK: "webhook", trailv1.EntryKind_ENTRY_KIND_TOMBSTONE: "tombstone",
+	trailv1.EntryKind_ENTRY_KIND_DEAD_LETTER: "dead letter", trailv1.EntryKind_ENTRY_KIND_OPERATOR: "operator", trailv1.EntryKind_ENTRY_KIND_RECORD: "record",
+	trailv1.EntryKind_ENTRY_KIND_ATTENTION: "attention",
+}
+
+// personal are the attributes of the order that belong to a person, in the order in which they are shown.
+var personal = []string{"ship_to", "payment_method", "note"}
+
+// newStory lays a timeline out.
+func newStory(t *trailv1.Timeline, hops, revealed bool) story {
+	s := story{Timeline: t, Lanes: operator.Names(), Hops: hops, Revealed: revealed}
+	byID := make(map[string]*trailv1.Entry, len(t.GetEntries()))
+	var first, last time.Time
+	for _, e := range t.GetEntries() {
+		byID[e.GetEntryId()] = e
+		at := e.GetAt().AsTime()
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+		if end := at.Add(e.GetDuration().AsDuration()); end.After(last) {
+			last = end
+		}
+		s.Undone = s.Undone || e.GetUndo()
+		if id := e.GetTraceId(); id != "" && !slices.Contains(s.Traces, id) {
+			s.Traces = append(s.Traces, id)
+		}
+	}
+	s.Length = last.Sub(first)
+	for _, e := range t.GetEntries() {
+		m := s.moment(e, first, byID)
+		if e.GetKind() == trailv1.EntryKind_ENTRY_KIND_ORDER && s.Order == nil {
+			s.readOrder(e)
+		}
+		if m.Minor && !hops {
+			s.Hidden++
+			continue
+		}
+		s.Moments = append(s.Moments, m)
+	}
+	switch t.GetStatus() {
+	case "CONFIRMED", "FAILED", "CANCELLED":
+		s.Final = true
+	case "NEEDS_ATTENTION":
+		s.Waiting = true
+	}
+	return s
+}
+
+func (s *story) readOrder(e *trailv1.Entry) {
+	s.Order = e
+	a := e.GetAttributes()
+	s.Total = amountText(a["total"], a["currency"])
+	for _, name := range personal {
+		if a[name] != "" {
+			s.Personal = append(s.Personal, attribute{words(name), a[name]})
+		}
+	}
+}
+
+func (s *story) moment(e *trailv1.Entry, first time.Time, byID map[string]*trailv1.Entry) moment {
+	m := moment{
+		Entry: e, Kind: kinds[e.GetKind()], Offset: "+" + took(e.GetAt().AsTime().Sub(first)), Tone: tone(e.GetOutcome()),
+	}
+	if m.Kind == "" {
+		m.Kind = "entry"
+	}
+	if e.GetDuration() != nil {
+		m.Took = took(e.GetDuration().AsDuration())
+	}
+	switch e.GetKind() {
+	case trailv1.EntryKind_ENTRY_KIND_SENT, trailv1.EntryKind_ENTRY_KIND_RECEIVED:
+		// What is not out, or was refused, is a part of the story.
+		m.Minor = e.GetOutcome() == "acknowledged" || e.GetKind() == trailv1.EntryKind_ENTRY_KIND_RECEIVED
+	case trailv1.EntryKind_ENTRY_KIND_DEAD_LETTER:
+		if id := e.GetAttributes()["dead_letter_id"]; id != "" {
+			m.Link = "/dead-letters/" + e.GetService() + "/" + id
+		}
+	case trailv1.EntryKind_ENTRY_KIND_ATTENTION:
+		m.Link = "/attention/" + e.GetOrderId()
+	}
+	if cause := byID[e.GetCausedBy()]; cause != nil && cause.GetService() != e.GetService() {
+		m.Cause = cause.GetService() + ": " + cause.GetTitle()
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.GetAttributes())) {
+		value := e.GetAttributes()[name]
+		if value == "" || e.GetKind() == trailv1.EntryKind_ENTRY_KIND_ORDER && slices.Contains(personal, name) {
+			continue
+		}
+		m.Attributes = append(m.Attributes, attribute{words(name), value})
+	}
+	for _, a := range []attribute{
+		{"step", e.GetStep()}, {"instance", e.GetInstance()}, {"message", e.GetMessageId()}, {"place", place(e)}, {"entry", e.GetEntryId()}, {"caused by", e.GetCausedBy()},
+	} {
+		if a.Value != "" {
+			m.Attributes = append(m.Attributes, a)
+		}
+	}
+	return m
+}
+
+// place is where JetStream has a message.
+func place(e *trailv1.Entry) string {
+	if e.GetStream() == "" {
+		return ""
+	}
+	return strings.Join([]string{e.GetStream(), itoa(e.GetStreamSequence())}, " #")
+}

@@ -241,7 +241,7 @@ func Eventually(ctx context.Context, tb testing.TB, what string, holds func() bo
 // portFlags are the flags of up that set ports, and whether each instance has a port of its own.
 var portFlags = map[string]bool{
 	"http": true, "grpc": true, "order-grpc": true, "order-http": true, "payment-grpc": true, "payment-http": true,
-	"shipping-grpc": true, "shipping-http": true, "payment-webhooks": true, "shipping-webhooks": true, "provider": false, "carrier": false, "nats": false, "postgres": false,
+	"shipping-grpc": true, "shipping-http": true, "payment-webhooks": true, "shipping-webhooks": true, "provider": false, "console": false, "carrier": false, "nats": false, "postgres": false,
 }
 
 // FreePorts gives ports that are free now, with room for n instances, by flag.

@@ -18,6 +18,7 @@ func banner(s *stack.Stack, log string) string {
 	line("  order      %s   (gRPC %s)", instances(o.Instances, "http://%s:%d", o.Host, p.OrderHTTP), instances(o.Instances, "%s:%d", o.Host, p.OrderGRPC))
 	line("  payment    %s   (gRPC %s)", instances(o.Instances, "http://%s:%d", o.Host, p.PaymentHTTP), instances(o.Instances, "%s:%d", o.Host, p.PaymentGRPC))
 	line("  shipping   %s   (gRPC %s)", instances(o.Instances, "http://%s:%d", o.Host, p.ShippingHTTP), instances(o.Instances, "%s:%d", o.Host, p.ShippingGRPC))
+	line("  console    %s   (any name, credential %s)", s.ConsoleURL(), s.ConsoleCredential())
 	line("  provider   %s/_control/ledger", s.ProviderURL())
 	line("  carrier    %s/_control/ledger", s.CarrierURL())
 	fromProvider, fromCarrier := s.Webhooks()

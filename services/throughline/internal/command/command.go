@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/throughline/throughline/services/console"
 	"github.com/throughline/throughline/services/gateway"
 	"github.com/throughline/throughline/services/order"
 	"github.com/throughline/throughline/services/payment"
@@ -31,10 +32,11 @@ func Run(ctx context.Context, args, environ []string) error {
 func serviceCommand(environ []string) *cobra.Command {
 	services := map[string]func(ctx context.Context, args, environ []string) error{
 		stack.Gateway: gateway.Run, stack.Order: order.Run, stack.Payment: payment.Run, stack.Shipping: shipping.Run,
+		stack.Console: console.Run,
 	}
 	strict := false
 	cmd := &cobra.Command{
-		Use:       "service {gateway|order|payment|shipping}",
+		Use:       "service {gateway|order|payment|shipping|console}",
 		Short:     "Run one service, configured by its environment",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: stack.Services(),
@@ -49,10 +51,10 @@ func serviceCommand(environ []string) *cobra.Command {
 			return services[args[0]](cmd.Context(), args, environ)
 		},
 	}
-}
-
 	cmd.Flags().BoolVar(&strict, "strict", false, "do not start the order service while there are unfinished orders whose saga this release does not define")
 	return cmd
+}
+
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",

@@ -49,6 +49,7 @@ and THROUGHLINE_CLIENT_BURST are passed on to the services.`,
 	p := &o.Ports
 	port(f, &p.GatewayHTTP, "http", "gateway's HTTP port")
 	port(f, &p.GatewayGRPC, "grpc", "gateway's gRPC port")
+	port(f, &p.Console, "console", "port of the operators' page")
 	port(f, &p.Provider, "provider", "payment simulator's port")
 	port(f, &p.Carrier, "carrier", "carrier simulator's port")
 	port(f, &p.OrderGRPC, "order-grpc", "order service's gRPC port")
@@ -74,7 +75,9 @@ and THROUGHLINE_CLIENT_BURST are passed on to the services.`,
 		}
 		o.APIKeys, o.ClientRate, o.ClientBurst = env["THROUGHLINE_API_KEYS"], env["THROUGHLINE_CLIENT_RATE"], env["THROUGHLINE_CLIENT_BURST"]
 		o.KeyLifetime, o.ClientRetries = env["THROUGHLINE_KEY_LIFETIME"], env["THROUGHLINE_CLIENT_RETRIES"]
-		o.Operator = env["THROUGHLINE_OPERATOR_CREDENTIAL"]
+		o.Operator, o.Console = env["THROUGHLINE_OPERATOR_CREDENTIAL"], env["THROUGHLINE_CONSOLE_CREDENTIAL"]
+		o.JaegerURL = env["THROUGHLINE_JAEGER_URL"]
+		o.Credential = env["THROUGHLINE_SERVICE_CREDENTIAL"]
 		o.OTLPEndpoint = env["OTEL_EXPORTER_OTLP_ENDPOINT"]
 		return up(cmd.Context(), o, cmd.OutOrStdout())
 	}

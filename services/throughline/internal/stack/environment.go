@@ -10,10 +10,19 @@ const (
 	Payment  = "payment"
 	Order    = "order"
 	Gateway  = "gateway"
+	Console  = "console"
 )
 
 // Services lists the services in the order of their start.
-func Services() []string { return []string{Shipping, Payment, Order, Gateway} }
+func Services() []string { return []string{Shipping, Payment, Order, Gateway, Console} }
+
+// instances is how many of a service run. One console is enough for everybody, and keeps who has logged in for itself.
+func (o *Options) instances(service string) int {
+	if service == Console {
+		return 1
+	}
+	return o.Instances
+}
 
 // needs are where the services find what they depend on.
 type needs struct {
@@ -24,6 +33,7 @@ type needs struct {
 	carrier     string
 	credential  string
 	operator    string
+	console     string
 	// What webhooks are signed with; empty takes none.
 	providerWebhookSecret, carrierWebhookSecret string
 }
@@ -32,11 +42,13 @@ type needs struct {
 func (o *Options) environ(n needs, service string, instance int) []string {
 	env := []string{
 		"THROUGHLINE_INSTANCE=" + instanceName(service, instance),
-		"THROUGHLINE_SERVICE_CREDENTIAL=" + n.credential,
 		"THROUGHLINE_LOG_LEVEL=" + o.LogLevel,
 		"THROUGHLINE_LOG_FORMAT=text",
 		"THROUGHLINE_GRACE=" + o.Grace.String(),
 		"OTEL_EXPORTER_OTLP_ENDPOINT=" + o.OTLPEndpoint,
+	}
+	if service != Console {
+		env = append(env, "THROUGHLINE_SERVICE_CREDENTIAL="+n.credential)
 	}
 	if service != Gateway {
 		env = append(env, "THROUGHLINE_OPERATOR_CREDENTIAL="+n.operator)
@@ -53,10 +65,17 @@ func (o *Options) environ(n needs, service string, instance int) []string {
 		}
 		return append(env, "THROUGHLINE_ORDER_ADDR="+o.addrs(p.OrderGRPC), "THROUGHLINE_API_KEYS="+o.APIKeys,
 			"THROUGHLINE_CLIENT_RATE="+o.ClientRate, "THROUGHLINE_CLIENT_BURST="+o.ClientBurst)
+	case Console:
+		return append(env, "THROUGHLINE_HTTP_ADDR="+o.addr(p.Console, instance), "THROUGHLINE_ORDER_ADDR="+o.addrs(p.OrderGRPC),
+			"THROUGHLINE_PAYMENT_ADDR="+o.addrs(p.PaymentGRPC), "THROUGHLINE_SHIPPING_ADDR="+o.addrs(p.ShippingGRPC), "NATS_URL="+n.nats,
+			"THROUGHLINE_CONSOLE_CREDENTIAL="+n.console, "THROUGHLINE_JAEGER_URL="+o.JaegerURL)
 	case Order:
 		listen(p.OrderGRPC, p.OrderHTTP)
 		env = append(env, "THROUGHLINE_PAYMENT_ADDR="+o.addrs(p.PaymentGRPC), "THROUGHLINE_SHIPPING_ADDR="+o.addrs(p.ShippingGRPC),
 			"THROUGHLINE_KEY_LIFETIME="+o.KeyLifetime, "THROUGHLINE_CLIENT_RETRIES="+o.ClientRetries)
+		if o.Strict {
+			env = append(env, "THROUGHLINE_STRICT=true")
+		}
 	case Payment:
 		listen(p.PaymentGRPC, p.PaymentHTTP)
 		env = append(env, "THROUGHLINE_PROVIDER_URL="+n.provider, "THROUGHLINE_PROVIDER_KEY="+n.providerKey,
@@ -73,9 +92,6 @@ func (o *Options) environ(n needs, service string, instance int) []string {
 }
 
 // instanceName tells the instances of a service apart, in logs, leases and process id files.
-		if o.Strict {
-			env = append(env, "THROUGHLINE_STRICT=true")
-		}
 func instanceName(service string, instance int) string {
 	if instance == 0 {
 		return service
@@ -86,5 +102,7 @@ func instanceName(service string, instance int) string {
 // opsAddr is where an instance answers /readyz.
 func (o *Options) opsAddr(service string, instance int) string {
 	p := o.Ports
-	return o.addr(map[string]int{Gateway: p.GatewayHTTP, Order: p.OrderHTTP, Payment: p.PaymentHTTP, Shipping: p.ShippingHTTP}[service], instance)
+	return o.addr(map[string]int{
+		Gateway: p.GatewayHTTP, Order: p.OrderHTTP, Payment: p.PaymentHTTP, Shipping: p.ShippingHTTP, Console: p.Console,
+	}[service], instance)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/throughline/throughline/pkg/config"
+	"github.com/throughline/throughline/services/console"
 	"github.com/throughline/throughline/services/gateway"
 	"github.com/throughline/throughline/services/order"
 	"github.com/throughline/throughline/services/payment"
@@ -39,6 +40,10 @@ func (s *Stack) inProcess(stop, work context.Context, service string, instance i
 	case Shipping:
 		err = runWith(environ, func(cfg shipping.Config) error {
 			return shipping.RunWith(stop, cfg, shipping.Options{Logger: logger, Work: work})
+		})
+	case Console:
+		err = runWith(environ, func(cfg console.Config) error {
+			return console.RunWith(stop, cfg, console.Options{Logger: logger, Work: work})
 		})
 	default:
 		return fmt.Errorf("there is no service %q", service)

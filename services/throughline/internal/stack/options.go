@@ -41,6 +41,12 @@ type Options struct {
 	KeyLifetime, ClientRetries string
 	// Operator is what operators show; empty makes one and keeps it in the data folder.
 	Operator string
+	// Console is what people show the operators' page; empty makes one and keeps it in the data folder.
+	Console string
+	// JaegerURL is where browsers find Jaeger, which the page links to; empty makes no links.
+	JaegerURL string
+	// Credential is what the services show each other; empty makes one at each start.
+	Credential string
 	// OTLPEndpoint is where traces go; none when empty.
 	OTLPEndpoint string
 	LogLevel     string
@@ -62,7 +68,9 @@ type Ports struct {
 	// Where the payment and the shipping service take webhooks.
 	PaymentWebhooks, ShippingWebhooks int
 	Provider, Carrier                 int
-	NATS, Postgres                    int
+	// Console is where the operators' page is.
+	Console        int
+	NATS, Postgres int
 }
 
 // External are servers that exist already.
@@ -82,7 +90,7 @@ func Defaults() Options {
 		Data: ".run", Host: "127.0.0.1", Instances: 1, Webhooks: true, LogLevel: "info", Grace: 20 * time.Second,
 		Ports: Ports{
 			GatewayHTTP: 8080, GatewayGRPC: 9090, OrderGRPC: 9110, OrderHTTP: 8110, PaymentGRPC: 9130, PaymentHTTP: 8130,
-			ShippingGRPC: 9150, ShippingHTTP: 8150, PaymentWebhooks: 8160, ShippingWebhooks: 8170, Provider: 8090, Carrier: 8091, NATS: 4222, Postgres: 5433,
+			ShippingGRPC: 9150, ShippingHTTP: 8150, PaymentWebhooks: 8160, ShippingWebhooks: 8170, Provider: 8090, Carrier: 8091, Console: 8095, NATS: 4222, Postgres: 5433,
 		},
 		Progress: io.Discard, Logger: slog.New(slog.DiscardHandler),
 	}
@@ -134,7 +142,7 @@ func (o *Options) addrs(port int) string {
 // FreePorts gives ports that are free now, with room for n instances of each service.
 func FreePorts(ctx context.Context, n int) (Ports, error) {
 	var p Ports
-	single := []*int{&p.Provider, &p.Carrier, &p.NATS, &p.Postgres}
+	single := []*int{&p.Provider, &p.Carrier, &p.Console, &p.NATS, &p.Postgres}
 	several := []*int{&p.GatewayHTTP, &p.GatewayGRPC, &p.OrderGRPC, &p.OrderHTTP, &p.PaymentGRPC, &p.PaymentHTTP, &p.ShippingGRPC, &p.ShippingHTTP, &p.PaymentWebhooks, &p.ShippingWebhooks}
 	var held []net.Listener
 	defer func() {

@@ -29,12 +29,16 @@ const startTimeout = 10 * time.Minute
 // addPlatform adds what the services depend on to a group, and fills in where it is found.
 func (s *Stack) addPlatform(g *lifecycle.Group, n *needs) error {
 	o := &s.options
-	n.credential = secret()
-	operator, err := o.operatorCredential()
-	if err != nil {
+	if n.credential = o.Credential; n.credential == "" {
+		n.credential = secret()
+	}
+	var err error
+	if n.operator, err = o.keptCredential(o.Operator, operatorFile); err != nil {
 		return err
 	}
-	n.operator = operator
+	if n.console, err = o.keptCredential(o.Console, consoleFile); err != nil {
+		return err
+	}
 	e := o.External
 	if o.Embedded() {
 		g.AddFunc("postgres", s.postgres(n))

@@ -23,6 +23,7 @@ func (o *Options) checkPorts(ctx context.Context) error {
 		{"shipping-grpc", p.ShippingGRPC, o.Instances}, {"shipping-http", p.ShippingHTTP, o.Instances},
 		{"payment-webhooks", p.PaymentWebhooks, o.Instances}, {"shipping-webhooks", p.ShippingWebhooks, o.Instances},
 	}
+	uses = append(uses, use{"console", p.Console, 1})
 	if o.External.Provider == "" {
 		uses = append(uses, use{"provider", p.Provider, 1})
 	}

@@ -27,6 +27,12 @@ func (s *Stack) Options() Options { return s.options }
 // URL is the gateway's, of the first instance.
 func (s *Stack) URL() string { return "http://" + s.options.addr(s.options.Ports.GatewayHTTP, 0) }
 
+// ConsoleURL is that of the operators' page.
+func (s *Stack) ConsoleURL() string { return "http://" + s.options.addr(s.options.Ports.Console, 0) }
+
+// ConsoleCredential is what people show there.
+func (s *Stack) ConsoleCredential() string { return s.needs.console }
+
 // ProviderURL is the payment provider's.
 func (s *Stack) ProviderURL() string { return s.needs.provider }
 
@@ -81,7 +87,7 @@ func Run(stop, work context.Context, o Options, ready func(*Stack)) (err error) 
 		return err
 	}
 	for _, service := range Services() {
-		for i := range o.Instances {
+		for i := range o.instances(service) {
 			g.AddFunc(instanceName(service, i), s.service(service, i))
 		}
 	}

@@ -215,6 +215,7 @@ func open25(t *testing.T, w *world) {
 	ctx := system.Context(t, patience)
 	const valid = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	many := strings.TrimSuffix(strings.Repeat("k=v,", 70), ",")
+	onTheWire := w.listen(t)
 	for name, header := range map[string][]string{
 		"malformed":    {"Traceparent", "x"},
 		"zero":         {"Traceparent", "00-00000000000000000000000000000000-0000000000000000-01"},
@@ -230,6 +231,8 @@ func open25(t *testing.T, w *world) {
 		if intents, _, captured, _ := w.rest(ctx, t, first.Order.ID); intents != 1 || captured != 2500 {
 			t.Errorf("%s: got %d charges of %d, want 1 of 2500", name, intents, captured)
 		}
+		onTheWire.check(t, name, first.Order.ID)
+		w.assertTraced(t, name, first.Order.ID)
 	}
 	huge := w.place(ctx, t, r0(), "Idempotency-Key", "bad-25", "X-Filler", strings.Repeat("x", 900<<10))
 	if huge.err == nil {

@@ -1,15 +1,9 @@
 package e2e_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -67,12 +61,18 @@ func TestOPEN07OutageIsNotPinned(t *testing.T) {
 // eventually places an order like a client should, and fails the test if the key does not answer within the recovery time.
 func (w *world) eventually(ctx context.Context, t *testing.T, key, body string) *system.Answer {
 	t.Helper()
+	return w.eventuallyBy(ctx, t, w.shop, key, body)
+}
+
+// eventuallyBy is the same by another client.
+func (w *world) eventuallyBy(ctx context.Context, t *testing.T, shop *system.Client, key, body string) *system.Answer {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, recovery)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		a := ask(ctx, t, w.shop, 0, http.MethodPost, "/v1/orders", body, "Idempotency-Key", key)
+		a := ask(ctx, t, shop, 0, http.MethodPost, "/v1/orders", body, "Idempotency-Key", key)
 		switch {
 		case a.err == nil && a.Status == http.StatusCreated:
 			return a.Answer
@@ -87,64 +87,10 @@ func (w *world) eventually(ctx context.Context, t *testing.T, key, body string) 
 	}
 }
 
-// Clients hang up at any moment, also in the middle of a body. Every retry has an answer, and every order is charged once.
-func TestOPEN08ClientHangsUp(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, system.Options{})
-	ctx := system.Context(t, patience)
-	const runs = 100
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	moments := rand.New(rand.NewPCG(seed, 0))
-	var wg sync.WaitGroup
-	for i := range runs {
-		after := time.Duration(moments.Int64N(int64(20 * time.Millisecond)))
-		wg.Go(func() {
-			key := fmt.Sprintf("open08 %d", i)
-			hanging, cancel := context.WithTimeout(ctx, after)
-			defer cancel()
-			_ = ask(hanging, t, w.shop, 0, http.MethodPost, "/v1/orders", r0(), "Idempotency-Key", key)
-			a := w.eventually(ctx, t, key, r0())
-			if want := keys.OrderID("storefront", key).String(); a.Order.ID != want {
-				t.Errorf("run %d: got order %s, want %s", i, a.Order.ID, want)
-			}
-		})
-	}
-	wg.Wait()
-	half := halfBody(t, w.shop, "open08 half", r0())
-	if !bytes.HasPrefix(half, []byte("HTTP/1.1 400")) {
-		t.Errorf("half a body: got %q, want 400", half)
-	}
-	wantCreated(t, "after half a body", w.place(ctx, t, r0(), "Idempotency-Key", "open08 half"), false)
-	if n := w.settled(ctx, t); n != runs+1 {
-		t.Errorf("got %d orders, want %d", n, runs+1)
-	}
-}
-
-// halfBody announces a whole body and sends half of it, and gives what comes back.
-func halfBody(t *testing.T, c *system.Client, key, body string) []byte {
-	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(c.URLs[0], "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprintf(conn, "POST /v1/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nIdempotency-Key: %s\r\nContent-Length: %d\r\n\r\n%s",
-		c.Key, key, len(body), body[:len(body)/2])
-	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-	got, err := io.ReadAll(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
-}
-
 // The order service is killed while the create commits, when it has committed and nobody knows, and while the provider is asked.
 func TestOPEN10KilledAfterTheClaim(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, system.Options{Separate: true})
+	w := newWorld(t, system.Options{Separate: true, Environ: []string{"THROUGHLINE_SERVICE_CREDENTIAL=" + betweenServices}})
 	ctx := system.Context(t, patience)
 	for name, hold := range map[string]string{
 		"before the commit": "PERFORM pg_sleep(1); PERFORM pg_terminate_backend(pg_backend_pid())",
@@ -166,6 +112,8 @@ func TestOPEN10KilledAfterTheClaim(t *testing.T) {
 		}
 		remove()
 	}
+
+	open10ReplyHeld(ctx, t, w)
 
 	const key = "open10 at the provider"
 	id := keys.OrderID("storefront", key).String()

@@ -10,10 +10,12 @@ import (
 	"github.com/throughline/throughline/scripts/e2e/system"
 )
 
-// Fifty copies of one request at once, over two gateways and two order services; in every second round half of them ask for something else.
+// Fifty copies of one request at once, over two gateways and two order services: twenty times, and twenty times half of them ask for something
+// else.
 func open09(t *testing.T, w *world) {
 	ctx := system.Context(t, patience)
-	const rounds, copies = 10, 50
+	const rounds, copies = 40, 50
+	totals := make(map[string]int64, rounds)
 	for round := range rounds {
 		key, halves := fmt.Sprintf("open09 %d", round), round%2 == 1
 		answers := make([]answer, copies)
@@ -55,16 +57,25 @@ func open09(t *testing.T, w *world) {
 		if firsts != 1 {
 			t.Errorf("round %d: got %d first answers, want 1", round, firsts)
 		}
-		id := keys.OrderID("storefront", key).String()
 		want := int64(2500)
 		if won >= copies/2 && halves {
 			want = 9900
 		}
+		totals[key] = want
+	}
+	for key, want := range totals {
+		id := keys.OrderID("storefront", key).String()
 		if intents, _, captured, _ := w.rest(ctx, t, id); intents != 1 || captured != want {
-			t.Errorf("round %d: got %d charges of %d, want 1 of %d", round, intents, captured, want)
+			t.Errorf("%s: got %d charges of %d, want 1 of %d", key, intents, captured, want)
+		}
+		if got := effects(ctx, t, w.System, id); got["shipments.create"] != 1 || got["shipments.dispatch"] != 1 {
+			t.Errorf("%s: got the effects %v, want one shipment", key, got)
+		}
+		if n := w.count("order", `SELECT count(*) FROM outbox_message WHERE aggregate_id = $1 AND subject = 'evt.order.created'`, id); n != 1 {
+			t.Errorf("%s: got %d events of its creation, want 1", key, n)
 		}
 		if n := w.count("order", `SELECT count(*) FROM customer_order WHERE idempotency_key = $1`, key); n != 1 {
-			t.Errorf("round %d: got %d orders, want 1", round, n)
+			t.Errorf("%s: got %d orders, want 1", key, n)
 		}
 	}
 }

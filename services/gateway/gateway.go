@@ -28,6 +28,9 @@ type Config = config.Config
 // Options are what a process that runs several services shares with this one. The zero value works.
 type Options = service.Options
 
+// Addresses are where a gateway serves.
+type Addresses = service.Addresses
+
 // Run is the program: it reads its settings from environ and serves until a signal comes or ctx ends. The first SIGINT or
 // SIGTERM lets calls in hand end, the second does not. With the argument "healthcheck" it asks a running gateway whether it
 // is ready.

@@ -109,8 +109,8 @@ func TestCompleteRefusesWhatTheTablesDoNotKnow(t *testing.T) {
 		methods []string
 		want    string
 	}{
-		{"a new method", []string{"CancelOrder", "CreateOrder", "GetIdempotencyKey", "GetOrder", "ListOrders", "ShredOrder"}, "ShredOrder"},
-		{"a method that is gone", []string{"CancelOrder", "CreateOrder", "GetIdempotencyKey", "ListOrders"}, "GetOrder"},
+		{"a new method", []string{"CancelOrder", "CreateOrder", "GetIdempotencyKey", "GetOrder", "GetTimeline", "ListOrders", "ShredOrder"}, "ShredOrder"},
+		{"a method that is gone", []string{"CancelOrder", "CreateOrder", "GetIdempotencyKey", "GetTimeline", "ListOrders"}, "GetOrder"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -42,7 +42,7 @@ func NeedsKey(method string) (needs, known bool) {
 	case orderv1.OrderService_CreateOrder_FullMethodName, orderv1.OrderService_CancelOrder_FullMethodName:
 		return true, true
 	case orderv1.OrderService_GetOrder_FullMethodName, orderv1.OrderService_ListOrders_FullMethodName,
-		orderv1.OrderService_GetIdempotencyKey_FullMethodName:
+		orderv1.OrderService_GetIdempotencyKey_FullMethodName, orderv1.OrderService_GetTimeline_FullMethodName:
 		return false, true
 	}
 	return false, false

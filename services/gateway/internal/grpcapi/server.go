@@ -130,6 +130,18 @@ func (s *Server) GetIdempotencyKey(ctx context.Context, req *orderv1.GetIdempote
 	return forward(ctx, s, c, "GetIdempotencyKey", &orderv1.GetIdempotencyKeyRequest{Key: key}, s.orders.GetIdempotencyKey)
 }
 
+// GetTimeline tells what has happened to an order, as far as it concerns its client.
+func (s *Server) GetTimeline(ctx context.Context, req *orderv1.GetTimelineRequest) (*orderv1.GetTimelineResponse, error) {
+	c, err := callerFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if ctx, err = withOrder(ctx, req.GetOrderId()); err != nil {
+		return nil, err
+	}
+	return forward(ctx, s, c, "GetTimeline", req, s.orders.GetTimeline)
+}
+
 // withOrder puts the order id into the spans. An id that we never wrote names no order, and goes no further.
 func withOrder(ctx context.Context, id string) (context.Context, error) {
 	if parsed, err := uuid.Parse(id); err != nil || parsed.String() != id {

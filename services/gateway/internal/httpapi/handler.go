@@ -79,6 +79,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		method = http.MethodGet // net/http leaves the body out
 	}
 	path := parts(r.URL.EscapedPath())
+	if events := eventsRoute(); matches(events.pattern, path) {
+		r.Pattern = events.method + " " + events.pattern
+		if method != events.method {
+			h.methodNotAllowed(sw, r, []string{http.MethodGet, http.MethodHead})
+			return
+		}
+		h.events(sw, r, path[3])
+		return
+	}
 	rt, allow := match(h.routes, method, path)
 	switch {
 	case rt == nil && len(allow) > 0:

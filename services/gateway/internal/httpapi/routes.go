@@ -32,6 +32,8 @@ func routes() []route {
 			status: http.StatusOK},
 		{method: http.MethodPost, pattern: "/v1/orders/{order_id}/cancel",
 			rpc: orderv1.OrderService_CancelOrder_FullMethodName, status: http.StatusOK, emptyBody: true},
+		{method: http.MethodGet, pattern: "/v1/orders/{order_id}/timeline",
+			rpc: orderv1.OrderService_GetTimeline_FullMethodName, status: http.StatusOK, query: []string{"after"}},
 		{method: http.MethodGet, pattern: "/v1/idempotency-keys/{key}",
 			rpc: orderv1.OrderService_GetIdempotencyKey_FullMethodName, status: http.StatusOK, keyInPath: true},
 	}

@@ -48,7 +48,7 @@ func (s *Server) GetTimeline(ctx context.Context, req *orderv1.GetTimelineReques
 		return nil, explain(ctx, err)
 	}
 	resp := &orderv1.GetTimelineResponse{
-		OrderId: row.OrderID.String(), Status: statusOf(row.Status), Replays: found[row.OrderID].Replays, Mismatches: found[row.OrderID].Mismatches,
+		OrderId: row.OrderID.String(), Status: statuses[row.Status], Replays: found[row.OrderID].Replays, Mismatches: found[row.OrderID].Mismatches,
 	}
 	for _, e := range clientsView(&row, history) {
 		if e.GetPosition() > req.GetAfter() {

@@ -1140,6 +1140,213 @@ func (x *IdempotencyKey) GetReplays() int64 {
 	return 0
 }
 
+type GetTimelineRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	OrderId string                 `protobuf:"bytes,1,opt,name=order_id,proto3" json:"order_id,omitempty"`
+	// Only entries behind this position; 0 means all.
+	After         int64 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTimelineRequest) Reset() {
+	*x = GetTimelineRequest{}
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTimelineRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTimelineRequest) ProtoMessage() {}
+
+func (x *GetTimelineRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTimelineRequest.ProtoReflect.Descriptor instead.
+func (*GetTimelineRequest) Descriptor() ([]byte, []int) {
+	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *GetTimelineRequest) GetOrderId() string {
+	if x != nil {
+		return x.OrderId
+	}
+	return ""
+}
+
+func (x *GetTimelineRequest) GetAfter() int64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+// TimelineEntry is something that has happened to an order.
+type TimelineEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Grows along the timeline, and never changes: what came after an entry that was seen is behind its position.
+	Position int64                  `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
+	At       *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// A stable word. There may be new ones, which clients should pass over. "order_placed", "payment_authorized", "payment_declined",
+	// "payment_action_required", "payment_captured", "payment_capture_refused", "payment_voided", "shipment_created", "shipment_refused",
+	// "shipment_dispatched", "shipment_dispatch_refused", "shipment_cancelled", "order_compensating", "order_confirmed", "order_failed",
+	// "order_cancelled", "order_needs_attention".
+	Event string `protobuf:"bytes,3,opt,name=event,proto3" json:"event,omitempty"`
+	// Why, as a stable word, for what was refused, is undone or has failed.
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TimelineEntry) Reset() {
+	*x = TimelineEntry{}
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TimelineEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TimelineEntry) ProtoMessage() {}
+
+func (x *TimelineEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TimelineEntry.ProtoReflect.Descriptor instead.
+func (*TimelineEntry) Descriptor() ([]byte, []int) {
+	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *TimelineEntry) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *TimelineEntry) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *TimelineEntry) GetEvent() string {
+	if x != nil {
+		return x.Event
+	}
+	return ""
+}
+
+func (x *TimelineEntry) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type GetTimelineResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	OrderId string                 `protobuf:"bytes,1,opt,name=order_id,proto3" json:"order_id,omitempty"`
+	Status  OrderStatus            `protobuf:"varint,2,opt,name=status,proto3,enum=throughline.order.v1.OrderStatus" json:"status,omitempty"`
+	// In their sequence.
+	Entries []*TimelineEntry `protobuf:"bytes,3,rep,name=entries,proto3" json:"entries,omitempty"`
+	// How often the request was repeated and answered again, and how often its key came with another request. They are counted on the side,
+	// within about a second, and forgotten with the stored answer.
+	Replays       int64 `protobuf:"varint,4,opt,name=replays,proto3" json:"replays,omitempty"`
+	Mismatches    int64 `protobuf:"varint,5,opt,name=mismatches,proto3" json:"mismatches,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTimelineResponse) Reset() {
+	*x = GetTimelineResponse{}
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTimelineResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTimelineResponse) ProtoMessage() {}
+
+func (x *GetTimelineResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_throughline_order_v1_order_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTimelineResponse.ProtoReflect.Descriptor instead.
+func (*GetTimelineResponse) Descriptor() ([]byte, []int) {
+	return file_throughline_order_v1_order_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GetTimelineResponse) GetOrderId() string {
+	if x != nil {
+		return x.OrderId
+	}
+	return ""
+}
+
+func (x *GetTimelineResponse) GetStatus() OrderStatus {
+	if x != nil {
+		return x.Status
+	}
+	return OrderStatus_ORDER_STATUS_UNSPECIFIED
+}
+
+func (x *GetTimelineResponse) GetEntries() []*TimelineEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *GetTimelineResponse) GetReplays() int64 {
+	if x != nil {
+		return x.Replays
+	}
+	return 0
+}
+
+func (x *GetTimelineResponse) GetMismatches() int64 {
+	if x != nil {
+		return x.Mismatches
+	}
+	return 0
+}
+
 var File_throughline_order_v1_order_service_proto protoreflect.FileDescriptor
 
 const file_throughline_order_v1_order_service_proto_rawDesc = "" +
@@ -1231,7 +1438,23 @@ const file_throughline_order_v1_order_service_proto_rawDesc = "" +
 	"\n" +
 	"expires_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expires_at\x12\x18\n" +
-	"\areplays\x18\x06 \x01(\x03R\areplays*\xd7\x01\n" +
+	"\areplays\x18\x06 \x01(\x03R\areplays\"F\n" +
+	"\x12GetTimelineRequest\x12\x1a\n" +
+	"\border_id\x18\x01 \x01(\tR\border_id\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\x03R\x05after\"\x85\x01\n" +
+	"\rTimelineEntry\x12\x1a\n" +
+	"\bposition\x18\x01 \x01(\x03R\bposition\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
+	"\x05event\x18\x03 \x01(\tR\x05event\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xe5\x01\n" +
+	"\x13GetTimelineResponse\x12\x1a\n" +
+	"\border_id\x18\x01 \x01(\tR\border_id\x129\n" +
+	"\x06status\x18\x02 \x01(\x0e2!.throughline.order.v1.OrderStatusR\x06status\x12=\n" +
+	"\aentries\x18\x03 \x03(\v2#.throughline.order.v1.TimelineEntryR\aentries\x12\x18\n" +
+	"\areplays\x18\x04 \x01(\x03R\areplays\x12\x1e\n" +
+	"\n" +
+	"mismatches\x18\x05 \x01(\x03R\n" +
+	"mismatches*\xd7\x01\n" +
 	"\vOrderStatus\x12\x1c\n" +
 	"\x18ORDER_STATUS_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14ORDER_STATUS_PENDING\x10\x01\x12\x1a\n" +
@@ -1243,14 +1466,15 @@ const file_throughline_order_v1_order_service_proto_rawDesc = "" +
 	"\bKeyState\x12\x19\n" +
 	"\x15KEY_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11KEY_STATE_UNKNOWN\x10\x01\x12\x15\n" +
-	"\x11KEY_STATE_SETTLED\x10\x022\x88\x04\n" +
+	"\x11KEY_STATE_SETTLED\x10\x022\xec\x04\n" +
 	"\fOrderService\x12b\n" +
 	"\vCreateOrder\x12(.throughline.order.v1.CreateOrderRequest\x1a).throughline.order.v1.CreateOrderResponse\x12Y\n" +
 	"\bGetOrder\x12%.throughline.order.v1.GetOrderRequest\x1a&.throughline.order.v1.GetOrderResponse\x12_\n" +
 	"\n" +
 	"ListOrders\x12'.throughline.order.v1.ListOrdersRequest\x1a(.throughline.order.v1.ListOrdersResponse\x12b\n" +
 	"\vCancelOrder\x12(.throughline.order.v1.CancelOrderRequest\x1a).throughline.order.v1.CancelOrderResponse\x12t\n" +
-	"\x11GetIdempotencyKey\x12..throughline.order.v1.GetIdempotencyKeyRequest\x1a/.throughline.order.v1.GetIdempotencyKeyResponseB\xea\x01\n" +
+	"\x11GetIdempotencyKey\x12..throughline.order.v1.GetIdempotencyKeyRequest\x1a/.throughline.order.v1.GetIdempotencyKeyResponse\x12b\n" +
+	"\vGetTimeline\x12(.throughline.order.v1.GetTimelineRequest\x1a).throughline.order.v1.GetTimelineResponseB\xea\x01\n" +
 	"\x18com.throughline.order.v1B\x11OrderServiceProtoP\x01ZIgithub.com/throughline/throughline/proto/gen/throughline/order/v1;orderv1\xa2\x02\x03TOX\xaa\x02\x14Throughline.Order.V1\xca\x02\x14Throughline\\Order\\V1\xe2\x02 Throughline\\Order\\V1\\GPBMetadata\xea\x02\x16Throughline::Order::V1b\x06proto3"
 
 var (
@@ -1266,7 +1490,7 @@ func file_throughline_order_v1_order_service_proto_rawDescGZIP() []byte {
 }
 
 var file_throughline_order_v1_order_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_throughline_order_v1_order_service_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_throughline_order_v1_order_service_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_throughline_order_v1_order_service_proto_goTypes = []any{
 	(OrderStatus)(0),                  // 0: throughline.order.v1.OrderStatus
 	(KeyState)(0),                     // 1: throughline.order.v1.KeyState
@@ -1285,45 +1509,53 @@ var file_throughline_order_v1_order_service_proto_goTypes = []any{
 	(*GetIdempotencyKeyRequest)(nil),  // 14: throughline.order.v1.GetIdempotencyKeyRequest
 	(*GetIdempotencyKeyResponse)(nil), // 15: throughline.order.v1.GetIdempotencyKeyResponse
 	(*IdempotencyKey)(nil),            // 16: throughline.order.v1.IdempotencyKey
-	nil,                               // 17: throughline.order.v1.CreateOrderRequest.MetadataEntry
-	nil,                               // 18: throughline.order.v1.Order.MetadataEntry
-	(*timestamppb.Timestamp)(nil),     // 19: google.protobuf.Timestamp
+	(*GetTimelineRequest)(nil),        // 17: throughline.order.v1.GetTimelineRequest
+	(*TimelineEntry)(nil),             // 18: throughline.order.v1.TimelineEntry
+	(*GetTimelineResponse)(nil),       // 19: throughline.order.v1.GetTimelineResponse
+	nil,                               // 20: throughline.order.v1.CreateOrderRequest.MetadataEntry
+	nil,                               // 21: throughline.order.v1.Order.MetadataEntry
+	(*timestamppb.Timestamp)(nil),     // 22: google.protobuf.Timestamp
 }
 var file_throughline_order_v1_order_service_proto_depIdxs = []int32{
 	2,  // 0: throughline.order.v1.CreateOrderRequest.lines:type_name -> throughline.order.v1.Line
 	3,  // 1: throughline.order.v1.CreateOrderRequest.ship_to:type_name -> throughline.order.v1.Address
-	17, // 2: throughline.order.v1.CreateOrderRequest.metadata:type_name -> throughline.order.v1.CreateOrderRequest.MetadataEntry
+	20, // 2: throughline.order.v1.CreateOrderRequest.metadata:type_name -> throughline.order.v1.CreateOrderRequest.MetadataEntry
 	6,  // 3: throughline.order.v1.CreateOrderResponse.order:type_name -> throughline.order.v1.Order
 	0,  // 4: throughline.order.v1.Order.status:type_name -> throughline.order.v1.OrderStatus
 	2,  // 5: throughline.order.v1.Order.lines:type_name -> throughline.order.v1.Line
 	3,  // 6: throughline.order.v1.Order.ship_to:type_name -> throughline.order.v1.Address
-	18, // 7: throughline.order.v1.Order.metadata:type_name -> throughline.order.v1.Order.MetadataEntry
-	19, // 8: throughline.order.v1.Order.created_at:type_name -> google.protobuf.Timestamp
-	19, // 9: throughline.order.v1.Order.updated_at:type_name -> google.protobuf.Timestamp
+	21, // 7: throughline.order.v1.Order.metadata:type_name -> throughline.order.v1.Order.MetadataEntry
+	22, // 8: throughline.order.v1.Order.created_at:type_name -> google.protobuf.Timestamp
+	22, // 9: throughline.order.v1.Order.updated_at:type_name -> google.protobuf.Timestamp
 	7,  // 10: throughline.order.v1.Order.next_action:type_name -> throughline.order.v1.NextAction
-	19, // 11: throughline.order.v1.NextAction.expires_at:type_name -> google.protobuf.Timestamp
+	22, // 11: throughline.order.v1.NextAction.expires_at:type_name -> google.protobuf.Timestamp
 	6,  // 12: throughline.order.v1.GetOrderResponse.order:type_name -> throughline.order.v1.Order
 	6,  // 13: throughline.order.v1.ListOrdersResponse.orders:type_name -> throughline.order.v1.Order
 	6,  // 14: throughline.order.v1.CancelOrderResponse.order:type_name -> throughline.order.v1.Order
 	16, // 15: throughline.order.v1.GetIdempotencyKeyResponse.idempotency_key:type_name -> throughline.order.v1.IdempotencyKey
 	1,  // 16: throughline.order.v1.IdempotencyKey.state:type_name -> throughline.order.v1.KeyState
-	19, // 17: throughline.order.v1.IdempotencyKey.first_seen_at:type_name -> google.protobuf.Timestamp
-	19, // 18: throughline.order.v1.IdempotencyKey.expires_at:type_name -> google.protobuf.Timestamp
-	4,  // 19: throughline.order.v1.OrderService.CreateOrder:input_type -> throughline.order.v1.CreateOrderRequest
-	8,  // 20: throughline.order.v1.OrderService.GetOrder:input_type -> throughline.order.v1.GetOrderRequest
-	10, // 21: throughline.order.v1.OrderService.ListOrders:input_type -> throughline.order.v1.ListOrdersRequest
-	12, // 22: throughline.order.v1.OrderService.CancelOrder:input_type -> throughline.order.v1.CancelOrderRequest
-	14, // 23: throughline.order.v1.OrderService.GetIdempotencyKey:input_type -> throughline.order.v1.GetIdempotencyKeyRequest
-	5,  // 24: throughline.order.v1.OrderService.CreateOrder:output_type -> throughline.order.v1.CreateOrderResponse
-	9,  // 25: throughline.order.v1.OrderService.GetOrder:output_type -> throughline.order.v1.GetOrderResponse
-	11, // 26: throughline.order.v1.OrderService.ListOrders:output_type -> throughline.order.v1.ListOrdersResponse
-	13, // 27: throughline.order.v1.OrderService.CancelOrder:output_type -> throughline.order.v1.CancelOrderResponse
-	15, // 28: throughline.order.v1.OrderService.GetIdempotencyKey:output_type -> throughline.order.v1.GetIdempotencyKeyResponse
-	24, // [24:29] is the sub-list for method output_type
-	19, // [19:24] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	22, // 17: throughline.order.v1.IdempotencyKey.first_seen_at:type_name -> google.protobuf.Timestamp
+	22, // 18: throughline.order.v1.IdempotencyKey.expires_at:type_name -> google.protobuf.Timestamp
+	22, // 19: throughline.order.v1.TimelineEntry.at:type_name -> google.protobuf.Timestamp
+	0,  // 20: throughline.order.v1.GetTimelineResponse.status:type_name -> throughline.order.v1.OrderStatus
+	18, // 21: throughline.order.v1.GetTimelineResponse.entries:type_name -> throughline.order.v1.TimelineEntry
+	4,  // 22: throughline.order.v1.OrderService.CreateOrder:input_type -> throughline.order.v1.CreateOrderRequest
+	8,  // 23: throughline.order.v1.OrderService.GetOrder:input_type -> throughline.order.v1.GetOrderRequest
+	10, // 24: throughline.order.v1.OrderService.ListOrders:input_type -> throughline.order.v1.ListOrdersRequest
+	12, // 25: throughline.order.v1.OrderService.CancelOrder:input_type -> throughline.order.v1.CancelOrderRequest
+	14, // 26: throughline.order.v1.OrderService.GetIdempotencyKey:input_type -> throughline.order.v1.GetIdempotencyKeyRequest
+	17, // 27: throughline.order.v1.OrderService.GetTimeline:input_type -> throughline.order.v1.GetTimelineRequest
+	5,  // 28: throughline.order.v1.OrderService.CreateOrder:output_type -> throughline.order.v1.CreateOrderResponse
+	9,  // 29: throughline.order.v1.OrderService.GetOrder:output_type -> throughline.order.v1.GetOrderResponse
+	11, // 30: throughline.order.v1.OrderService.ListOrders:output_type -> throughline.order.v1.ListOrdersResponse
+	13, // 31: throughline.order.v1.OrderService.CancelOrder:output_type -> throughline.order.v1.CancelOrderResponse
+	15, // 32: throughline.order.v1.OrderService.GetIdempotencyKey:output_type -> throughline.order.v1.GetIdempotencyKeyResponse
+	19, // 33: throughline.order.v1.OrderService.GetTimeline:output_type -> throughline.order.v1.GetTimelineResponse
+	28, // [28:34] is the sub-list for method output_type
+	22, // [22:28] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_throughline_order_v1_order_service_proto_init() }
@@ -1337,7 +1569,7 @@ func file_throughline_order_v1_order_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_throughline_order_v1_order_service_proto_rawDesc), len(file_throughline_order_v1_order_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   17,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	OrderService_ListOrders_FullMethodName        = "/throughline.order.v1.OrderService/ListOrders"
 	OrderService_CancelOrder_FullMethodName       = "/throughline.order.v1.OrderService/CancelOrder"
 	OrderService_GetIdempotencyKey_FullMethodName = "/throughline.order.v1.OrderService/GetIdempotencyKey"
+	OrderService_GetTimeline_FullMethodName       = "/throughline.order.v1.OrderService/GetTimeline"
 )
 
 // OrderServiceClient is the client API for OrderService service.
@@ -47,6 +48,9 @@ type OrderServiceClient interface {
 	CancelOrder(ctx context.Context, in *CancelOrderRequest, opts ...grpc.CallOption) (*CancelOrderResponse, error)
 	// GetIdempotencyKey tells what is known of a key of the client's. It is for the owner of the key only.
 	GetIdempotencyKey(ctx context.Context, in *GetIdempotencyKeyRequest, opts ...grpc.CallOption) (*GetIdempotencyKeyResponse, error)
+	// GetTimeline tells what has happened to an order so far, as far as it concerns its client. Over HTTP the same entries can be followed as
+	// server-sent events at /v1/orders/{order_id}/events, until the order has ended.
+	GetTimeline(ctx context.Context, in *GetTimelineRequest, opts ...grpc.CallOption) (*GetTimelineResponse, error)
 }
 
 type orderServiceClient struct {
@@ -107,6 +111,16 @@ func (c *orderServiceClient) GetIdempotencyKey(ctx context.Context, in *GetIdemp
 	return out, nil
 }
 
+func (c *orderServiceClient) GetTimeline(ctx context.Context, in *GetTimelineRequest, opts ...grpc.CallOption) (*GetTimelineResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetTimelineResponse)
+	err := c.cc.Invoke(ctx, OrderService_GetTimeline_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OrderServiceServer is the server API for OrderService service.
 // All implementations must embed UnimplementedOrderServiceServer
 // for forward compatibility.
@@ -128,6 +142,9 @@ type OrderServiceServer interface {
 	CancelOrder(context.Context, *CancelOrderRequest) (*CancelOrderResponse, error)
 	// GetIdempotencyKey tells what is known of a key of the client's. It is for the owner of the key only.
 	GetIdempotencyKey(context.Context, *GetIdempotencyKeyRequest) (*GetIdempotencyKeyResponse, error)
+	// GetTimeline tells what has happened to an order so far, as far as it concerns its client. Over HTTP the same entries can be followed as
+	// server-sent events at /v1/orders/{order_id}/events, until the order has ended.
+	GetTimeline(context.Context, *GetTimelineRequest) (*GetTimelineResponse, error)
 	mustEmbedUnimplementedOrderServiceServer()
 }
 
@@ -152,6 +169,9 @@ func (UnimplementedOrderServiceServer) CancelOrder(context.Context, *CancelOrder
 }
 func (UnimplementedOrderServiceServer) GetIdempotencyKey(context.Context, *GetIdempotencyKeyRequest) (*GetIdempotencyKeyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetIdempotencyKey not implemented")
+}
+func (UnimplementedOrderServiceServer) GetTimeline(context.Context, *GetTimelineRequest) (*GetTimelineResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetTimeline not implemented")
 }
 func (UnimplementedOrderServiceServer) mustEmbedUnimplementedOrderServiceServer() {}
 func (UnimplementedOrderServiceServer) testEmbeddedByValue()                      {}
@@ -264,6 +284,24 @@ func _OrderService_GetIdempotencyKey_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OrderService_GetTimeline_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetTimelineRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OrderServiceServer).GetTimeline(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OrderService_GetTimeline_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OrderServiceServer).GetTimeline(ctx, req.(*GetTimelineRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // OrderService_ServiceDesc is the grpc.ServiceDesc for OrderService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -290,6 +328,10 @@ var OrderService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetIdempotencyKey",
 			Handler:    _OrderService_GetIdempotencyKey_Handler,
+		},
+		{
+			MethodName: "GetTimeline",
+			Handler:    _OrderService_GetTimeline_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

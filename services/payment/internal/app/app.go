@@ -39,7 +39,7 @@ func Spec(cfg config.Config) service.Spec {
 
 func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 	client := provider.New(provider.Config{
-		URL: cfg.ProviderURL, Key: cfg.ProviderKey, Timeout: cfg.ProviderTimeout, Transport: rt.Outside,
+		URL: cfg.ProviderURL, Key: cfg.ProviderKey, Timeout: cfg.ProviderTimeout, ReturnURL: cfg.ReturnURL, Transport: rt.Outside,
 		Wrap: func(base http.RoundTripper) http.RoundTripper {
 			return rt.Telemetry.ClientTransport(base, "payment_provider")
 		},

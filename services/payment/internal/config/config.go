@@ -4,6 +4,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -30,6 +31,7 @@ type Config struct {
 	ProviderKey         string        `env:"PROVIDER_KEY" envDefault:"sk_test_simulator" secret:"true" doc:"our key at the payment provider"`
 	ProviderTimeout     time.Duration `env:"PROVIDER_TIMEOUT" envDefault:"5s" doc:"how long one request to the provider may take"`
 	ProviderKeyLifetime time.Duration `env:"PROVIDER_KEY_LIFETIME" envDefault:"23h" doc:"how long the provider is trusted to know an idempotency key; it promises 24h"`
+	ReturnURL           string        `env:"RETURN_URL" doc:"where the provider sends customers back who have authenticated, with {order_id} for the order; a real provider gives no link to them without it"`
 	CustomerTime        time.Duration `env:"CUSTOMER_TIME" envDefault:"15m" doc:"how long a customer may take to authenticate a payment"`
 
 	StepLease       time.Duration `env:"STEP_LEASE" envDefault:"15s" doc:"how long an instance owns a step that it has claimed"`
@@ -72,6 +74,20 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%w: THROUGHLINE_PROVIDER_KEY_LIFETIME of %s is longer than the provider's own of %s", ErrDisagree, c.ProviderKeyLifetime, providerKeyLifetime)
 	case c.CustomerTime >= c.ProviderKeyLifetime:
 		return fmt.Errorf("%w: THROUGHLINE_CUSTOMER_TIME of %s must be shorter than THROUGHLINE_PROVIDER_KEY_LIFETIME of %s", ErrDisagree, c.CustomerTime, c.ProviderKeyLifetime)
+	}
+	return checkReturnURL(c.ReturnURL)
+}
+
+// ErrReturnURL says that customers cannot be sent to an address.
+var ErrReturnURL = errors.New("THROUGHLINE_RETURN_URL is no absolute http or https address")
+
+func checkReturnURL(s string) error {
+	if s == "" {
+		return nil
+	}
+	u, err := url.Parse(strings.ReplaceAll(s, provider.OrderPlaceholder, "0"))
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+		return fmt.Errorf("%w: %q", ErrReturnURL, s)
 	}
 	return nil
 }

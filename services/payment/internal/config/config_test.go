@@ -50,3 +50,16 @@ func TestDisagreement(t *testing.T) {
 		})
 	}
 }
+
+func TestReturnURL(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]error{
+		"": nil, "https://shop.example/orders/{order_id}?back": nil, "http://localhost:3000/": nil,
+		"shop.example/back": config.ErrReturnURL, "javascript:alert(1)": config.ErrReturnURL, "https:///back": config.ErrReturnURL, "https://a b/": config.ErrReturnURL,
+	} {
+		cfg := config.Config{ReturnURL: value}.WithDefaults()
+		if err := cfg.Validate(); !errors.Is(err, want) {
+			t.Errorf("%q: got %v, want %v", value, err, want)
+		}
+	}
+}

@@ -30,6 +30,9 @@ const (
 // time of one attempt at a step.
 const DefaultTimeout = 5 * time.Second
 
+// OrderPlaceholder stands for the order's id in [Config.ReturnURL].
+const OrderPlaceholder = "{order_id}"
+
 // Config makes a [Client].
 type Config struct {
 	// URL is the provider's: scheme, host and port.
@@ -38,6 +41,9 @@ type Config struct {
 	Key string
 	// Timeout bounds one request, answer included; 0 means DefaultTimeout.
 	Timeout time.Duration
+	// ReturnURL is where the provider sends a customer back who has authenticated; "{order_id}" in it stands for the order. Without it a
+	// real provider gives no link to send the customer to, but only something for its own script in a browser.
+	ReturnURL string
 	// Transport takes the place of the network; nil is the network.
 	Transport http.RoundTripper
 	// Wrap puts something around the transport, such as spans; nil puts nothing.
@@ -48,6 +54,7 @@ type Config struct {
 type Client struct {
 	api       *stripe.Client
 	transport *http.Transport
+	returnURL string
 }
 
 // New makes a client. It connects to nothing yet.
@@ -71,7 +78,7 @@ func New(cfg Config) *Client {
 		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // errors are returned, and logged once
 	})
 	return &Client{
-		transport: transport,
+		transport: transport, returnURL: cfg.ReturnURL,
 		// All four: one that is left out is nil, and a client without any calls the real host.
 		api: stripe.NewClient(cfg.Key, stripe.WithBackends(&stripe.Backends{
 			API: backend, Connect: backend, Uploads: backend, MeterEvents: backend,
@@ -129,6 +136,10 @@ func (p *Payment) Create(ctx context.Context, key uuid.UUID) (payment.Intent, er
 // Confirm holds the money, unless the provider says otherwise.
 func (p *Payment) Confirm(ctx context.Context, key uuid.UUID, id string) (payment.Intent, error) {
 	params := &stripe.PaymentIntentConfirmParams{}
+	if url := p.client.returnURL; url != "" {
+		// It belongs to the confirmation: with the creation the provider refuses it.
+		params.ReturnURL = stripe.String(strings.ReplaceAll(url, OrderPlaceholder, p.charge.OrderID.String()))
+	}
 	params.AddExpand(charge)
 	params.SetIdempotencyKey(key.String())
 	q := write(ctx, opConfirm, key, id)

@@ -79,6 +79,11 @@ func (p *Payment) fail(operation string, err error) error {
 	if answer.LastResponse != nil {
 		e.Replayed = replayed(answer.LastResponse)
 	}
+	if operation == opConfirm && answer.Type == stripe.ErrorTypeIdempotency {
+		// Another release, or one with another return URL, has used the key up. What came of that the intent tells, and it is confirmed only
+		// once, by whichever request is first.
+		e.Replayed = true
+	}
 	if answer.PaymentIntent != nil {
 		if in, err := p.intent(answer.PaymentIntent); err == nil {
 			in.Replayed = e.Replayed

@@ -60,7 +60,7 @@ func TestBacklogOfAnySize(t *testing.T) {
 	// Only a full sweep takes rows that are younger than a day.
 	relay := NewRelay(pool, conn, Config{SweepRate: 1_000_000, SweepAge: 24 * time.Hour, FlushHorizon: time.Millisecond})
 	if rows == shortRows {
-		relay.pageKeys = shortRows / 3 // several pages here, too, and an end of each within an aggregate
+		relay.pageKeys = shortRows/3 | 1 // several pages here, too, and each ends within an aggregate
 	}
 	memory := heap()
 	began := time.Now()

@@ -49,7 +49,7 @@ build: ## build all programs into .bin
 ##@ Test
 
 .PHONY: test
-test: $(WITH_POSTGRES) ## run all tests of all modules on a real Postgres and a real JetStream
+test: $(WITH_POSTGRES) chromium ## run all tests of all modules on a real Postgres, a real JetStream and in a real browser
 	@echo "==> building and running all tests (minutes the first time)"
 	@MODEL_REPORT=$(CURDIR)/.bin/model.txt $(WITH_POSTGRES) -- go test $(TESTFLAGS) $(PACKAGES)
 	@cat .bin/model.txt 2>/dev/null || true
@@ -200,6 +200,11 @@ check-release: ## build the services as a release does: static, without the work
 	@echo "==> building the release of services"
 	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
 	cd services && GOWORK=off CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "$$tmp"/ ./...
+
+# The operators' page is tested in a browser, which is installed where it is missing and that is allowed.
+.PHONY: chromium
+chromium:
+	@go run ./scripts/cmd/chromium
 
 .PHONY: c-compiler
 c-compiler:

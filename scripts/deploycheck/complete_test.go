@@ -37,7 +37,7 @@ func TestEveryServiceCanBeBuilt(t *testing.T) {
 func TestSettingsExist(t *testing.T) {
 	t.Parallel()
 	p := project(t)
-	for _, name := range []string{"gateway", "order", "payment", "shipping"} {
+	for _, name := range []string{"console", "gateway", "order", "payment", "shipping"} {
 		known := settings(t, "../../services/"+name, "../../services/internal", "../../pkg/telemetry")
 		for key := range p.Services[name].Environment {
 			if !known[key] {

@@ -72,7 +72,7 @@ func project(t *testing.T) *types.Project {
 }
 
 // ours are the services that are built from this repository.
-var ours = []string{"carrier-simulator", "gateway", "order", "payment", "payment-simulator", "shipping"}
+var ours = []string{"carrier-simulator", "console", "gateway", "order", "payment", "payment-simulator", "shipping"}
 
 func TestComposeHasTheWholeSystem(t *testing.T) {
 	t.Parallel()

@@ -55,12 +55,11 @@ func newOperator(t *testing.T) *operator {
 	return o
 }
 
-// picture takes the page as it looks on a desk and on a phone, in light and in dark.
+// picture takes the page as it looks on a desk by day, and on a phone by night.
 func (o *operator) picture(name string) {
 	o.t.Helper()
 	for look, l := range map[string]browser.Look{
-		"desk": {Width: 1280, Height: 800}, "desk-dark": {Width: 1280, Height: 800, Dark: true},
-		"phone": {Width: 360, Height: 740, Mobile: true}, "phone-dark": {Width: 360, Height: 740, Mobile: true, Dark: true},
+		"desk": {Width: 1280, Height: 800}, "phone-dark": {Width: 360, Height: 740, Mobile: true, Dark: true},
 	} {
 		o.Look(l)
 		if wide := browser.Eval[int64](o.Tab, "document.documentElement.scrollWidth"); wide > l.Width {

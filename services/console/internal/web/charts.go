@@ -111,7 +111,7 @@ func measureVitals(board *live.Board, kept []live.Vitals) vitals {
 	}
 	rate("Placed", "busy", live.Created)
 	rate("Confirmed", "good", live.Confirmed)
-	rate("Failed or cancelled", "undo", live.Failed, live.Cancelled)
+	rate("Not sold", "undo", live.Failed, live.Cancelled)
 
 	var newest live.Vitals
 	if len(kept) > 0 {
@@ -143,7 +143,7 @@ func measureVitals(board *live.Board, kept []live.Vitals) vitals {
 		return float64(at.Unfinished.GetPending() + at.Unfinished.GetCompensating())
 	})
 	add(tile{Name: "Outbox", Kind: "plain", Note: oldestNote(newest)}, sum(func(e live.Examined) float64 { return float64(e.GetPendingMessages()) }))
-	add(tile{Name: "Consumers behind", Kind: "plain", Note: lagNote(newest)}, sum(func(e live.Examined) float64 { return float64(e.Waiting()) }))
+	add(tile{Name: "Consumer lag", Kind: "plain", Note: lagNote(newest)}, sum(func(e live.Examined) float64 { return float64(e.Waiting()) }))
 	add(tile{Name: "Need a person", Kind: "warn", Alert: true, Link: "/attention", Note: "attention desk"}, func(at live.Vitals) float64 {
 		if at.Unfinished == nil {
 			return math.NaN()

@@ -63,7 +63,7 @@ func TestFigures(t *testing.T) {
 	now := time.Now()
 	got := figures(live.Vitals{At: now, Services: all, Unfinished: unfinished})
 	for name, want := range map[string]string{
-		"Outbox": "6", "Consumers behind": "21", "Dead letters": "3", "In flight": "9", "Need a person": "1", "Placed": "0",
+		"Outbox": "6", "Consumer lag": "21", "Dead letters": "3", "In flight": "9", "Need a person": "1", "Placed": "0",
 	} {
 		if got[name].Value != want {
 			t.Errorf("%s: got %q, want %q", name, got[name].Value, want)

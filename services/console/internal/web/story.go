@@ -42,7 +42,8 @@ type moment struct {
 	// Offset is the time since the first moment.
 	Offset string
 	Took   string
-	Tone   string
+	// Title is what is told without the word that ends it, Word that word, and Tone how it feels.
+	Title, Word, Tone string
 	// Attributes are those that are worth a line, sorted.
 	Attributes []attribute
 	// Cause is the title of what led here, if it is another service's.
@@ -118,8 +119,9 @@ func (s *story) readOrder(e *trailv1.Entry) {
 
 func (s *story) moment(e *trailv1.Entry, first time.Time, byID map[string]*trailv1.Entry) moment {
 	m := moment{
-		Entry: e, Kind: kinds[e.GetKind()], Offset: "+" + took(e.GetAt().AsTime().Sub(first)), Tone: tone(e.GetOutcome()),
+		Entry: e, Kind: kinds[e.GetKind()], Offset: "+" + took(e.GetAt().AsTime().Sub(first)),
 	}
+	m.Title, m.Word, m.Tone = outcomeOf(e)
 	if m.Kind == "" {
 		m.Kind = "entry"
 	}
@@ -155,6 +157,31 @@ func (s *story) moment(e *trailv1.Entry, first time.Time, byID map[string]*trail
 		}
 	}
 	return m
+}
+
+// outcomeOf takes the outcome out of a title that ends with it, so that it is said once.
+func outcomeOf(e *trailv1.Entry) (title, word, toned string) {
+	title, word, toned = e.GetTitle(), words(e.GetOutcome()), tone(e.GetOutcome())
+	if word == "" {
+		return title, word, toned
+	}
+	for _, end := range []string{e.GetOutcome(), word} {
+		if rest, ok := strings.CutSuffix(title, " "+end); ok {
+			title = strings.TrimSuffix(rest, ":")
+			break
+		}
+	}
+	// An answer may be a failure, which its status tells.
+	if code := e.GetAttributes()["status"]; e.GetKind() == trailv1.EntryKind_ENTRY_KIND_CALL && code != "" {
+		word += " " + code
+		switch code[0] {
+		case '4':
+			toned = "warn"
+		case '5':
+			toned = "bad"
+		}
+	}
+	return title, word, toned
 }
 
 // place is where JetStream has a message.

@@ -75,8 +75,8 @@
 //	append-only, narrow pending table             902   35,700       279         26      0.6
 //
 // The story costs 270 bytes of log a message instead of 510, since the payload is written once, and what is deleted and
-// vacuumed is narrow. Aggregates are found by a BRIN index with Bloom filters: a B-tree over random ids costs another 100
-// bytes a message.
+// vacuumed is narrow. Aggregates, and what was sent, are found by BRIN indexes with Bloom filters: a B-tree over random ids
+// costs another 100 bytes a message.
 //
 // # In a cluster
 //

@@ -234,8 +234,8 @@ func (t *telling) causeOf(m *outbox.Sent, all []outbox.Sent) string {
 	cause := ""
 	for _, e := range t.entries {
 		if e.GetKind() == trailv1.EntryKind_ENTRY_KIND_TRANSITION && e.GetAt().AsTime().Equal(m.WrittenAt.UTC()) &&
-			(cause == "" || m.StepName == "" || e.GetAttributes()["command"] == m.StepName) {
-			cause = e.GetEntryId() // the last one, or the one that sent this command
+			(cause == "" || e.GetAttributes()["command"] == m.StepName) {
+			cause = e.GetEntryId() // the one that sent this command; for an event, the last one that sent none
 		}
 	}
 	if cause != "" || !t.cfg.Participant {

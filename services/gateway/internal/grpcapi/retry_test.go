@@ -77,6 +77,7 @@ func TestMethodsNeedAdmission(t *testing.T) {
 		"GetOrder":          func() error { _, err := s.GetOrder(t.Context(), nil); return err },
 		"ListOrders":        func() error { _, err := s.ListOrders(t.Context(), nil); return err },
 		"CancelOrder":       func() error { _, err := s.CancelOrder(t.Context(), nil); return err },
+		"GetTimeline":       func() error { _, err := s.GetTimeline(t.Context(), nil); return err },
 		"GetIdempotencyKey": func() error { _, err := s.GetIdempotencyKey(t.Context(), nil); return err },
 	} {
 		if err := call(); grpcx.ReasonOf(err) != grpcx.Internal {

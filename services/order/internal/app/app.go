@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"google.golang.org/grpc"
 
@@ -74,7 +72,7 @@ func build(ctx context.Context, cfg config.Config, rt *service.Runtime) (service
 		},
 		Draining: endings.Stop,
 		Trail: service.Trail{
-			Own: grpcapi.Trail{Pool: rt.Pool, UndoneBy: placeorder.UndoneBy()}, Undos: slices.Collect(maps.Values(placeorder.UndoneBy())),
+			Own: grpcapi.Trail{Pool: rt.Pool}, Undos: placeorder.Undos(),
 		},
 		Components: []service.Component{
 			service.Runs("participants", func(stop, _ context.Context) error {

@@ -18,8 +18,10 @@ const perRevision = 1000
 
 // facts says what the changes of steps mean to a client. What is not here is ours: sending, asking, undoing.
 var facts = map[string]map[saga.Phase]string{
-	"authorize_payment": {saga.Done: "payment_authorized", saga.Refused: "payment_declined", saga.Waiting: "payment_action_required", saga.Undone: "payment_voided"},
-	"create_shipment":   {saga.Done: "shipment_created", saga.Refused: "shipment_refused", saga.Undone: "shipment_cancelled"},
+	"authorize_payment": {saga.Done: "payment_authorized", saga.Refused: "payment_declined", saga.Waiting: "payment_action_required"},
+	"void_payment":      {saga.Undone: "payment_voided"},
+	"create_shipment":   {saga.Done: "shipment_created", saga.Refused: "shipment_refused"},
+	"cancel_shipment":   {saga.Undone: "shipment_cancelled"},
 	"capture_payment":   {saga.Done: "payment_captured", saga.Refused: "payment_capture_refused"},
 	"dispatch_shipment": {saga.Done: "shipment_dispatched", saga.Refused: "shipment_dispatch_refused"},
 }

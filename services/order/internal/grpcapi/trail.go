@@ -25,11 +25,7 @@ import (
 
 // Trail tells of an order what only the order service knows: the order, the record of its key, its saga, cancellations, and what persons
 // have decided. It is a trail.Own.
-type Trail struct {
-	Pool *pgxpool.Pool
-	// UndoneBy names the undo of each step that has one.
-	UndoneBy map[string]string
-}
+type Trail struct{ Pool *pgxpool.Pool }
 
 // Find implements trail.Own: it knows orders, and the keys of clients. A key is looked for at every client, unless one is named, since the
 // order's id follows from both.
@@ -96,6 +92,7 @@ func (t Trail) Tell(ctx context.Context, id uuid.UUID, reveal bool) (entries []*
 		return nil, nil, err
 	}
 	entries = append(entries, transitions...)
+	order.Instance = entries[1].GetInstance() // the record of the key is written with the order
 	relateDecisions(entries)
 	return entries, leftOut, nil
 }
@@ -205,12 +202,12 @@ func (t Trail) transitions(ctx context.Context, row *postgres.Row) (entries []*t
 		if i >= maxTransitions/2 && i < len(history)-maxTransitions/2 {
 			continue
 		}
-		entries = append(entries, t.transition(h, position))
+		entries = append(entries, transition(h, position))
 	}
 	return entries, leftOut, nil
 }
 
-func (t Trail) transition(h *saga.Entry, position int64) *trailv1.Entry {
+func transition(h *saga.Entry, position int64) *trailv1.Entry {
 	what := h.Step
 	if what == "" {
 		what = "saga"
@@ -226,12 +223,8 @@ func (t Trail) transition(h *saga.Entry, position int64) *trailv1.Entry {
 		e.Attributes["attempt"] = strconv.Itoa(h.Attempt)
 	}
 	switch saga.Phase(h.To) {
-	case saga.Sent:
+	case saga.Sent, saga.Undoing:
 		e.Attributes["command"] = h.Step
-	case saga.Undoing:
-		e.Attributes["command"], e.Step = t.UndoneBy[h.Step], t.UndoneBy[h.Step]
-	case saga.Undone, saga.UndoRefused:
-		e.Step = t.UndoneBy[h.Step]
 	}
 	switch {
 	case h.CauseID != uuid.Nil:

@@ -46,9 +46,8 @@ func dispatchShipment(o *orderv1.PlaceOrder) saga.Command {
 	return saga.To("shipping", "dispatch_shipment", &shippingv1.DispatchShipment{OrderId: o.GetOrderId()})
 }
 
-// UndoneBy names the undo of each step that has one, as commands are named.
-func UndoneBy() map[string]string {
-	return map[string]string{
-		"authorize_payment": voidPayment(&orderv1.PlaceOrder{}).Step, "create_shipment": cancelShipment(&orderv1.PlaceOrder{}).Step,
-	}
+// Undos names the steps that undo others.
+func Undos() []string {
+	o := new(orderv1.PlaceOrder)
+	return []string{voidPayment(o).Step, cancelShipment(o).Step}
 }

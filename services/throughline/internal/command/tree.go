@@ -170,6 +170,9 @@ func (t *tree) stepLine(step string, end time.Time) string {
 		default:
 		}
 	}
+	if outcome == "" {
+		outcome = "never asked for"
+	}
 	name := step
 	if undo {
 		name = t.paint(yellow, step+" (undo)")

@@ -20,9 +20,14 @@ const (
 	// A stream that is missing, or a broker that refuses, is tried again after feedRetry, and then more rarely.
 	feedRetry    = 500 * time.Millisecond
 	feedRetryMax = 5 * time.Second
+	// quiet is after which silence a Feed looks whether its stream is still the one that it reads.
+	quiet = 3 * time.Second
 )
 
-var errNoEvents = errors.New("waiting for the broker")
+var (
+	errNoEvents = errors.New("waiting for the broker")
+	errReplaced = errors.New("the stream was made again")
+)
 
 // Feed reads the order service's events, from a little before the end, and puts them on a Board. It leaves nothing behind at the broker.
 type Feed struct {
@@ -66,7 +71,7 @@ func (f *Feed) read(stop context.Context) error {
 	if err != nil {
 		return fmt.Errorf("looking for stream %s: %w", topology.Events, err)
 	}
-	last := stream.CachedInfo().State.LastSeq
+	last, created := stream.CachedInfo().State.LastSeq, stream.CachedInfo().Created
 	if f.next == 0 || f.next > last+1 { // the beginning, or a stream that was made again
 		f.Board.forget()
 		f.next = max(last, history) - history + 1
@@ -86,7 +91,19 @@ func (f *Feed) read(stop context.Context) error {
 	defer messages.Stop()
 	f.Board.setAway(nil)
 	for {
-		m, err := messages.Next(jetstream.NextContext(stop))
+		m, err := next(stop, messages)
+		if errors.Is(err, context.DeadlineExceeded) {
+			// A stream that somebody deleted and a service made again counts from the beginning, and would be waited for in vain.
+			now, err := stream.Info(stop)
+			if err != nil {
+				return fmt.Errorf("looking at stream %s: %w", topology.Events, err)
+			}
+			if !now.Created.Equal(created) {
+				f.next = 0
+				return fmt.Errorf("reading stream %s: %w", topology.Events, errReplaced)
+			}
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("reading stream %s: %w", topology.Events, err)
 		}
@@ -97,4 +114,11 @@ func (f *Feed) read(stop context.Context) error {
 		f.Board.Note(factOf(m.Subject()), orderOf(m.Headers()), meta.Timestamp)
 		f.next = meta.Sequence.Stream + 1
 	}
+}
+
+// next waits for the next event; context.DeadlineExceeded says that there was none for a while.
+func next(stop context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
+	ctx, cancel := context.WithTimeout(stop, quiet)
+	defer cancel()
+	return messages.Next(jetstream.NextContext(ctx))
 }

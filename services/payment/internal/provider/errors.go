@@ -79,8 +79,8 @@ func (p *Payment) fail(operation string, err error) error {
 	if answer.LastResponse != nil {
 		e.Replayed = replayed(answer.LastResponse)
 	}
-	if operation == opConfirm && answer.Type == stripe.ErrorTypeIdempotency {
-		// Another release, or one with another return URL, has used the key up. What came of that the intent tells, and it is confirmed only
+	if operation == opConfirm && answer.Type == stripe.ErrorTypeIdempotency && answer.HTTPStatusCode == http.StatusBadRequest {
+		// With 400, and not 409, which says that the key is being worked on: another return URL went under the key, which is used up. What came of that the intent tells, and it is confirmed only
 		// once, by whichever request is first.
 		e.Replayed = true
 	}

@@ -60,6 +60,12 @@ func TestKeyThatWasUsedOtherwise(t *testing.T) {
 	if _, refused := provider.Refusal(err); err == nil || refused || !provider.Replayed(err) {
 		t.Errorf("confirming: got %v, want an error that says that the key is used up, and no refusal", err)
 	}
+	busy := serve(t, func(int, seen) string {
+		return respond("409 Conflict", `{"error":{"type":"idempotency_error","code":"idempotency_key_in_use","message":"There is currently another in-progress request using this key"}}`)
+	})
+	if _, err := client(t, busy.url).Confirm(t.Context(), uuid.New(), "pi_1"); err == nil || provider.Replayed(err) {
+		t.Errorf("confirming with a key that is being worked on: got %v, want an error that says nothing", err)
+	}
 	if _, err := p.Capture(t.Context(), uuid.New(), "pi_1"); err == nil || provider.Replayed(err) {
 		t.Errorf("capturing: got %v, want an error that says nothing", err)
 	}

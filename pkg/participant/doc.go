@@ -23,6 +23,9 @@
 //   - What an attempt without an answer may still bring about, after its step and even its order are over, is looked after by the
 //     action's check, if it has one.
 //
+// What came of each attempt, with what it asked the outside ([Note]), is kept in the step's row and written with the result: [Histories]
+// reads it. An attempt whose owner has recorded no end is on record as lost when the step is taken over.
+//
 // A hint from outside that something has changed ([QueueNudge]) lets a step look at once. It carries no meaning of its own.
 //
 // # What it asks of the service

@@ -58,9 +58,9 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer j.Stop()
-	fmt.Printf("jaeger: one order by its key (put it in the place of KEY), some seconds after it was placed\n  "+
-		"%s/search?service=gateway&lookback=1h&tags=%%7B%%22throughline.idempotency_key%%22%%3A%%22KEY%%22%%7D\n  "+
-		"and as JSON %s/api/traces?service=gateway&lookback=1h&tags=%%7B%%22throughline.idempotency_key%%22%%3A%%22KEY%%22%%7D\n", j.Query, j.Query)
+	// The module has no web page in it: what is served is the API that such a page would ask.
+	fmt.Printf("jaeger: the trace of an order by its key, in the place of KEY, some seconds after it was placed:\n  "+
+		"%s/api/traces?service=gateway&lookback=1h&tags=%%7B%%22throughline.idempotency_key%%22%%3A%%22KEY%%22%%7D\n", j.Query)
 
 	cmd := exec.Command(args[2], args[3:]...) //nolint:noctx // it ends by signals
 	cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+j.OTLP)

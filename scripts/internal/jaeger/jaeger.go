@@ -60,7 +60,8 @@ func Start(ctx context.Context, o Options) (*Jaeger, error) {
 	j.cmd.Env = append(os.Environ(), "JAEGER_LISTEN_HOST=127.0.0.1", "JAEGER_LOG_LEVEL=warn",
 		"JAEGER_OTLP_PORT="+strconv.Itoa(ports[0]), "JAEGER_QUERY_PORT="+strconv.Itoa(ports[1]),
 		"JAEGER_QUERY_GRPC_PORT="+strconv.Itoa(ports[2]), "JAEGER_HEALTH_PORT="+strconv.Itoa(ports[3]),
-		"TRACES_KEPT_PERCENT="+strconv.Itoa(o.KeptPercent))
+		"TRACES_KEPT_PERCENT="+strconv.Itoa(o.KeptPercent),
+		"OTEL_TRACES_SAMPLER=always_off") // it would trace itself
 	if o.DecisionWait > 0 {
 		j.cmd.Env = append(j.cmd.Env, "TRACES_DECISION_WAIT="+o.DecisionWait.String())
 	}

@@ -101,6 +101,16 @@ func TestWebhook(t *testing.T) {
 			if hints, marks := r.stored(); hints != tt.stored || marks != tt.stored {
 				t.Errorf("stored: got %d hints and %d marks, want %d of each", hints, marks, tt.stored)
 			}
+			var repeats, want int
+			if err := r.pool.QueryRow(t.Context(), `SELECT coalesce(sum(repeats), 0) FROM inbox`).Scan(&repeats); err != nil {
+				t.Fatal(err)
+			}
+			if name == "the same again" {
+				want = 2
+			}
+			if repeats != want {
+				t.Errorf("repeats on record: got %d, want %d", repeats, want)
+			}
 			if r.woken != tt.stored {
 				t.Errorf("woken: got %d times, want %d", r.woken, tt.stored)
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/inbox"
@@ -65,18 +66,21 @@ type Config struct {
 	// Wake is called after the commit.
 	Wake   func()
 	Logger *slog.Logger
+	// Meter counts notices; nil counts none.
+	Meter metric.Meter
 }
 
 type handler struct {
 	cfg     Config
 	log     *slog.Logger
+	told    func(ctx context.Context, outcome string)
 	refused atomic.Int64 // when a refusal was logged last, in nanoseconds of Unix time
 }
 
 // New gives a handler of POST requests that carry one notice each. It answers 204 for one that is dealt with, also before; 400 for one
 // that is refused, of which nothing is kept; 413 for one that is too long; 503 if it is to be sent again.
 func New(cfg Config) http.Handler {
-	h := &handler{cfg: cfg, log: cfg.Logger}
+	h := &handler{cfg: cfg, log: cfg.Logger, told: newCounter(&cfg)}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
@@ -86,6 +90,7 @@ func New(cfg Config) http.Handler {
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
+		h.told(r.Context(), outcomeRefused)
 		http.Error(w, "too long", http.StatusRequestEntityTooLarge)
 		return
 	}
@@ -95,11 +100,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	n, err := h.cfg.Read(body, r.Header)
 	if err != nil {
+		h.told(r.Context(), outcomeRefused)
 		h.refuse(r.Context(), err)
 		http.Error(w, "refused", http.StatusBadRequest)
 		return
 	}
-	if err := h.apply(r.Context(), n); err != nil {
+	outcome, err := h.apply(r.Context(), n)
+	h.told(r.Context(), outcome)
+	if err != nil {
 		h.log.ErrorContext(r.Context(), "webhook not dealt with, it will come again", "event_id", n.ID, "type", n.Type,
 			telemetry.LogOrderID, n.OrderID, telemetry.LogError, err)
 		w.Header().Set("Retry-After", "1")
@@ -117,10 +125,10 @@ func (h *handler) refuse(ctx context.Context, err error) {
 	}
 }
 
-// apply does what follows from a notice, once.
-func (h *handler) apply(ctx context.Context, n Notice) error {
+// apply does what follows from a notice, once, and gives what came of it.
+func (h *handler) apply(ctx context.Context, n Notice) (outcome string, err error) {
 	if n.OrderID == uuid.Nil || n.Queue == nil {
-		return nil // others use the outside system, too
+		return outcomeForeign, nil // others use the outside system, too
 	}
 	// The sender may hang up: what has begun is finished all the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
@@ -133,16 +141,16 @@ func (h *handler) apply(ctx context.Context, n Notice) error {
 	case postgres.IsUniqueViolation(err, inbox.Constraint):
 		h.log.DebugContext(ctx, "webhook came again", "event_id", n.ID, "type", n.Type, telemetry.LogOrderID, n.OrderID)
 		h.count(ctx, n)
-		return nil
+		return outcomeRepeated, nil
 	case err != nil:
-		return fmt.Errorf("recording webhook: %w", err)
+		return outcomeFailed, fmt.Errorf("recording webhook: %w", err)
 	}
 	fault.At(fault.WebhookCommitted, n.OrderID, n.Type)
 	h.log.DebugContext(ctx, "webhook", "event_id", n.ID, "type", n.Type, telemetry.LogOrderID, n.OrderID)
 	if h.cfg.Wake != nil {
 		h.cfg.Wake()
 	}
-	return nil
+	return outcomeApplied, nil
 }
 
 // count counts a notice that came again. Whether that succeeds changes nothing.

@@ -3,6 +3,7 @@ package webhook_test
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/throughline/throughline/pkg/inbox"
 	"github.com/throughline/throughline/pkg/postgres/pgtest"
@@ -26,18 +29,20 @@ type receiver struct {
 	pool *pgxpool.Pool
 	http.Handler
 
+	reader *sdkmetric.ManualReader
+
 	mu    sync.Mutex
 	woken int
 }
 
 func newReceiver(t *testing.T) *receiver {
 	t.Helper()
-	r := &receiver{t: t, pool: pgtest.New(t, inbox.Migrations())}
+	r := &receiver{t: t, pool: pgtest.New(t, inbox.Migrations()), reader: sdkmetric.NewManualReader()}
 	if _, err := r.pool.Exec(t.Context(), `CREATE TABLE hint (event text NOT NULL)`); err != nil {
 		t.Fatal(err)
 	}
 	r.Handler = webhook.New(webhook.Config{
-		Pool: r.pool, Consumer: "test-webhooks",
+		Pool: r.pool, Consumer: "test-webhooks", Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(r.reader)).Meter("test"),
 		Wake: func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -72,6 +77,42 @@ func (r *receiver) stored() (hints, marks int) {
 		r.t.Fatal(err)
 	}
 	return hints, marks
+}
+
+// told checks how many notices were counted, by what came of them.
+func (r *receiver) told(want map[string]int64) {
+	r.t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := r.reader.Collect(r.t.Context(), &all); err != nil {
+		r.t.Fatal(err)
+	}
+	got := make(map[string]int64)
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if sum, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == "throughline.webhook.notices" {
+				for _, p := range sum.DataPoints {
+					outcome, _ := p.Attributes.Value("outcome")
+					got[outcome.AsString()] += p.Value
+				}
+			}
+		}
+	}
+	if !maps.Equal(got, want) {
+		r.t.Errorf("notices counted: got %v, want %v", got, want)
+	}
+}
+
+// TestNoticesAreCounted has a notice of each outcome.
+func TestNoticesAreCounted(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t)
+	for _, body := range []string{"e1 order", "e1 order", "e2 order", "e3", "forged order", "e1 " + strings.Repeat("x", webhook.MaxBody)} {
+		r.post(strings.NewReader(body))
+	}
+	r.told(map[string]int64{"applied": 2, "repeated": 1, "foreign": 1, "refused": 2})
+	r.pool.Close()
+	r.post(strings.NewReader("e4 order"))
+	r.told(map[string]int64{"applied": 2, "repeated": 1, "foreign": 1, "refused": 2, "failed": 1})
 }
 
 func TestWebhook(t *testing.T) {

@@ -173,12 +173,11 @@ func outcomeOf(e *trailv1.Entry) (title, word, toned string) {
 	}
 	// An answer may be a failure, which its status tells.
 	if code := e.GetAttributes()["status"]; e.GetKind() == trailv1.EntryKind_ENTRY_KIND_CALL && code != "" {
-		word += " " + code
 		switch code[0] {
 		case '4':
-			toned = "warn"
+			word, toned = word+" "+code, "warn"
 		case '5':
-			toned = "bad"
+			word, toned = word+" "+code, "bad"
 		}
 	}
 	return title, word, toned

@@ -27,11 +27,18 @@ type witness struct {
 	stepv1.UnimplementedStepServiceServer
 	mu      sync.Mutex
 	retried []string
+	// deaf: it has heard of nothing.
+	deaf bool
 	// onRetry is called at each retry.
 	onRetry func(orderID, step string)
 }
 
-func (*witness) GetStep(_ context.Context, req *stepv1.GetStepRequest) (*stepv1.GetStepResponse, error) {
+func (s *witness) GetStep(_ context.Context, req *stepv1.GetStepRequest) (*stepv1.GetStepResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.deaf {
+		return &stepv1.GetStepResponse{State: stepv1.StepState_STEP_STATE_NOT_FOUND}, nil
+	}
 	return &stepv1.GetStepResponse{State: stepv1.StepState_STEP_STATE_REFUSED, Reason: "refund_refused", Reference: "pi_1 " + req.GetStepName(), Attempts: 3}, nil
 }
 
@@ -379,5 +386,34 @@ func TestAttentionPages(t *testing.T) {
 		if _, err := d.api.ListAttention(t.Context(), req); grpcx.ReasonOf(err) != grpcx.RequestInvalid {
 			t.Errorf("list %v: got %v, want %s", req, err, grpcx.RequestInvalid)
 		}
+	}
+}
+
+// TestUndoThatWasNotHeardOf has an undo without an outcome whose participant has no record of it: it is not taken as done, on anybody's word.
+func TestUndoThatWasNotHeardOf(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	id := d.stuck("k")
+	if _, err := d.db.Exec(t.Context(), `UPDATE saga_instance SET state = jsonb_set(state, '{steps,0,phase}', '"undoing"') WHERE saga_id = $1`, id); err != nil {
+		t.Fatal(err)
+	}
+	hear := func(deaf bool) {
+		d.witness.mu.Lock()
+		defer d.witness.mu.Unlock()
+		d.witness.deaf = deaf
+	}
+	hear(true)
+	for _, r := range []attentionv1.Resolution{markDone, otherWay} {
+		if _, err := d.api.Resolve(t.Context(), resolution(id, "early "+r.String(), r)); grpcx.ReasonOf(err) != grpcx.NothingToResolve {
+			t.Errorf("%s of an undo that was not heard of: got %v, want NOTHING_TO_RESOLVE", r, err)
+		}
+	}
+	if n := d.count(`SELECT count(*) FROM attention_action`); n != 0 {
+		t.Errorf("decisions on record: got %d, want none", n)
+	}
+	hear(false)
+	got, err := d.api.Resolve(t.Context(), resolution(id, "in time", markDone))
+	if err != nil || got.GetStatus() != "FAILED" {
+		t.Errorf("of one that was heard of: got %v, %v, want FAILED", got, err)
 	}
 }

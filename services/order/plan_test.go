@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
+	"github.com/throughline/throughline/services/internal/grpcx"
 	"github.com/throughline/throughline/services/internal/service"
 	"github.com/throughline/throughline/services/order"
 )
@@ -22,7 +23,9 @@ func TestOrdersOfAnotherRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	refused := order.RunWith(t.Context(), order.Config{
+	bounded, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	refused := order.RunWith(bounded, order.Config{
 		Strict: true,
 		Config: service.Config{DatabaseURL: w.url, NATSURL: w.broker.URL(), ServiceCredential: credential, OperatorCredential: operatorCredential},
 	}, order.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -39,6 +42,7 @@ func TestOrdersOfAnotherRelease(t *testing.T) {
 	if o, err := c.get("storefront", strange); err != nil || o.GetStatus() != orderv1.OrderStatus_ORDER_STATUS_PENDING {
 		t.Errorf("order of another release: got %v, %v, want it pending", o, err)
 	}
+	c.wantReason(c.cancel("storefront", "cancel", strange, "changed my mind"), grpcx.Unavailable) // another release can
 	if n := w.count(`SELECT count(*) FROM dead_letter`); n != 0 {
 		t.Errorf("dead letters: got %d, want none", n)
 	}

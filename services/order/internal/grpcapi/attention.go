@@ -121,7 +121,7 @@ func (a *Attention) GetAttention(ctx context.Context, req *attentionv1.GetAttent
 	}
 	d, err := a.engine.DefinitionOf(&in)
 	if err != nil {
-		return nil, err
+		return nil, explain(ctx, err)
 	}
 	q, _ := d.Troubled(in, "")
 	resp := &attentionv1.GetAttentionResponse{

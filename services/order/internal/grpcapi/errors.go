@@ -6,6 +6,7 @@ import (
 	"time"
 
 	pg "github.com/throughline/throughline/pkg/postgres"
+	"github.com/throughline/throughline/pkg/saga"
 	"github.com/throughline/throughline/services/internal/grpcx"
 	"github.com/throughline/throughline/services/order/internal/order"
 	"github.com/throughline/throughline/services/order/internal/placeorder"
@@ -34,6 +35,9 @@ func explain(ctx context.Context, err error) error {
 		return err
 	case errors.Is(err, postgres.ErrNotFound):
 		return errNotFound
+	case errors.Is(err, saga.ErrUnknownDefinition):
+		// An instance of another release may have it: the caller's next attempt may find one.
+		return grpcx.Error(grpcx.Unavailable, "the order belongs to another release of the order service; try again with the same key")
 	case errors.Is(err, placeorder.ErrInProgress), pg.Classify(err) == pg.LockTimeout:
 		return grpcx.Error(grpcx.KeyInProgress, "a request with this idempotency key is being executed",
 			grpcx.WithRetryAfter(inProgressRetry))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -14,6 +15,7 @@ import (
 	"github.com/throughline/throughline/pkg/saga"
 	"github.com/throughline/throughline/pkg/telemetry"
 	attentionv1 "github.com/throughline/throughline/proto/gen/throughline/attention/v1"
+	stepv1 "github.com/throughline/throughline/proto/gen/throughline/step/v1"
 	"github.com/throughline/throughline/services/internal/grpcx"
 	"github.com/throughline/throughline/services/order/internal/order"
 	"github.com/throughline/throughline/services/order/internal/placeorder"
@@ -87,6 +89,9 @@ func (a *Attention) resolve(ctx context.Context, id uuid.UUID, req *attentionv1.
 		RequestKey: req.GetRequestKey(), OrderID: id, AskedStep: req.GetStep(), Step: question.Step,
 		Resolution: string(decisions[req.GetResolution()]), Actor: req.GetActor(), Reason: req.GetReason(),
 	}
+	if err := a.heard(ctx, in, question, req.GetResolution()); err != nil {
+		return nil, err
+	}
 	after, err := a.decide(ctx, in, question, action)
 	if err != nil {
 		return nil, err
@@ -97,6 +102,22 @@ func (a *Attention) resolve(ctx context.Context, id uuid.UUID, req *attentionv1.
 }
 
 var errNothingToResolve = grpcx.Error(grpcx.NothingToResolve, "the order does not need a person for this step, or cannot be resolved so")
+
+// heard refuses to take an undo as done that its participant has not heard of: until it has, it would still perform the action, should that
+// come late, and nobody would undo it any more. A participant that cannot be asked is the person's own affair.
+func (a *Attention) heard(ctx context.Context, in saga.Instance, q saga.Question, r attentionv1.Resolution) error {
+	undoing := slices.ContainsFunc(in.Steps, func(s saga.StepState) bool { return s.Phase == saga.Undoing && s.Attention != "" })
+	if r == attentionv1.Resolution_RESOLUTION_RETRY || !undoing {
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	got, err := a.witnesses.Look(bounded, q.Participant, in.ID, q.Step)
+	if err == nil && got.GetState() == stepv1.StepState_STEP_STATE_NOT_FOUND {
+		return grpcx.Error(grpcx.NothingToResolve, q.Participant+" has not heard of "+q.Step+" yet, and might still perform what it undoes; retry it first")
+	}
+	return nil
+}
 
 // decide carries a decision out and puts it on record. A retry reaches the participant first: should it not, nothing has happened; and
 // should it be done before the saga hears of the decision, the decision is on record all the same.

@@ -20,11 +20,10 @@ import (
 func past(lines string) []saga.Entry {
 	var entries []saga.Entry
 	for line := range strings.Lines(lines) {
-		f := strings.Fields(strings.ReplaceAll(line, "-", ""))
-		if len(f) == 0 {
+		words := strings.Fields(line)
+		if len(words) == 0 {
 			continue
 		}
-		words := strings.Fields(line)
 		for i, w := range words {
 			words[i] = strings.TrimPrefix(w, "-")
 		}

@@ -45,7 +45,7 @@ func (f *Feed) Run(stop context.Context) error {
 		began := time.Now()
 		err := f.read(stop)
 		if stop.Err() != nil {
-			break
+			return nil //nolint:nilerr // it ended because it was told to
 		}
 		f.Board.setAway(err)
 		if time.Since(began) > feedRetryMax {

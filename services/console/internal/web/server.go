@@ -25,8 +25,10 @@ import (
 const (
 	// maxBody bounds what a form sends: a reason of 1000 bytes, threefold for its escapes, and short fields.
 	maxBody = 8 << 10
-	// pageTimeout bounds the asking for one page.
+	// pageTimeout bounds the asking for one page, findTimeout the search for an id: services may look through all steps for a derived one, for
+	// 20 s at most.
 	pageTimeout = 8 * time.Second
+	findTimeout = 25 * time.Second
 )
 
 // Config makes a Server.
@@ -147,11 +149,17 @@ func (s *Server) secure(next http.Handler) http.Handler {
 func bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		if r.URL.Path != "/live" {
-			ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
-			defer cancel()
-			r = r.WithContext(ctx)
+		limit := pageTimeout
+		switch r.URL.Path {
+		case "/live":
+			next.ServeHTTP(w, r)
+			return
+		case "/find":
+			limit = findTimeout
 		}
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
+		defer cancel()
+		r = r.WithContext(ctx)
 		next.ServeHTTP(w, r)
 	})
 }
@@ -164,7 +172,7 @@ func NewHTTPServer(h http.Handler, logger *slog.Logger) *http.Server {
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		// Streams set their own deadline before each write.
-		WriteTimeout: pageTimeout + 10*time.Second,
+		WriteTimeout: findTimeout + 10*time.Second,
 		IdleTimeout:  90 * time.Second,
 		ErrorLog:     slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}

@@ -46,8 +46,8 @@ func path(t *testing.T, status int, programs ...string) (calls func() string) {
 	}
 }
 
-// Not parallel, since PATH is the process's.
-func TestInstall(t *testing.T) {
+// What a package manager is asked to do, and what is said where it is not asked.
+func TestInstall(t *testing.T) { //nolint:paralleltest // PATH is of the whole process
 	root, other, typed := "apt-get", "brew", "brew install --cask chromium"
 	want := "apt-get update\napt-get install -y --no-install-recommends chromium\n"
 	if os.Geteuid() != 0 {

@@ -127,8 +127,8 @@ func (b *Board) Turned() <-chan struct{} {
 	return b.turned
 }
 
-// Rate gives how many of some facts there were in the last minute, and in each ten seconds of the last ten minutes, the oldest first.
-// The ten seconds that are not over are left out of both.
+// Rate gives how many of some facts there were in the last minute, which is 50 to 60 s up to now; and in each ten seconds of the last ten
+// minutes, the oldest first, without those that are not over.
 func (b *Board) Rate(facts ...Fact) (perMinute int, series []float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -142,9 +142,9 @@ func (b *Board) Rate(facts ...Fact) (perMinute int, series []float64) {
 		for i := range series {
 			series[len(series)-1-i] += float64(c.get(end - int64(i)))
 		}
-	}
-	for _, n := range series[len(series)-int(time.Minute/bucket):] {
-		perMinute += int(n)
+		for i := range int64(time.Minute / bucket) {
+			perMinute += c.get(end + 1 - i)
+		}
 	}
 	return perMinute, series
 }

@@ -30,8 +30,8 @@ func TestBoard(t *testing.T) {
 	if len(got) != shown || got[0] != "299" || got[1] != "298" || got[shown-1] != fmt.Sprint(300-shown) {
 		t.Errorf("newest: got %v, want the last %d, the newest first", got, shown)
 	}
-	if n, _ := b.Rate(Created); n != 0 {
-		t.Errorf("rate within the ten seconds that are not over: got %d, want 0", n)
+	if n, series := b.Rate(Created); n != 302 || slices.Max(series) != 0 {
+		t.Errorf("rate within the ten seconds that are not over: got %d and %v, want 302 and nothing in the series yet", n, series)
 	}
 	at = at.Add(bucket)
 	b.Note(Failed, "9", at.Add(-5*bucket))
@@ -48,8 +48,8 @@ func TestBoard(t *testing.T) {
 	}
 	at = at.Add(2 * buckets * bucket)
 	b.Note(Created, "y", at)
-	if n, series := b.Rate(Created); n != 0 || slices.Max(series) != 0 {
-		t.Errorf("rate after a long silence: got %d and %v, want 0", n, series)
+	if n, series := b.Rate(Created); n != 1 || slices.Max(series) != 0 {
+		t.Errorf("rate after a long silence: got %d and %v, want only what has just come", n, series)
 	}
 	b.forget()
 	if got := b.Newest(); len(got) != 0 {

@@ -90,6 +90,7 @@ func TestAttention(t *testing.T) {
 	d.shop = d.Storefront()
 	t.Cleanup(func() { d.Check(system.Context(t, time.Minute)) })
 	for name, story := range map[string]func(context.Context, *testing.T, *desk){
+		"a refund fails for a while":           refundFailsForAWhile,
 		"a refund keeps failing":               refundKeepsFailing,
 		"an undo is refused, and done by hand": undoDoneByHand,
 		"an undo is refused, and tried again":  undoTriedAgain,
@@ -100,6 +101,44 @@ func TestAttention(t *testing.T) {
 			t.Parallel()
 			story(system.Context(t, 6*time.Minute), t, d)
 		})
+	}
+}
+
+// refundFailsForAWhile: the parcel is lost after the payment was captured, the provider cannot give the money back at first, and the order
+// service dies twice meanwhile. The refund is tried at growing intervals until it succeeds, and nobody is asked.
+func refundFailsForAWhile(ctx context.Context, t *testing.T, d *desk) {
+	const key, failures = "for-a-while", 5
+	dispatch := d.fault(t, d.Carrier, key, control.Fault{Operation: "shipments.dispatch", Action: control.Hold})
+	d.fault(t, d.Provider, key, control.Fault{Operation: "refunds.create", Action: control.FailBefore, Status: 503, Times: failures})
+	id := d.place(ctx, t, key, system.Order{})
+	system.Eventually(ctx, t, "the carrier to hold the dispatch", func() bool { return calls(ctx, t, d.System, id)["shipments.dispatch"] > 0 })
+	if _, err := d.Carrier.Act(ctx, id, "lose"); err != nil {
+		t.Fatal(err)
+	}
+	d.heal(t, d.Carrier, dispatch)
+	for n := 1; n <= 2; n++ {
+		system.Eventually(ctx, t, "another try", func() bool { return calls(ctx, t, d.System, id)["refunds.create"] > n })
+		d.Kill("order", 0)
+	}
+	awaitStatus(ctx, t, d.shop, id, verify.Failed, verify.Cancelled, verify.Confirmed, verify.NeedsAttention)
+	l, err := d.Provider.PaymentLedger(ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tries []time.Time
+	for _, c := range l.Calls {
+		if c.Operation == "refunds.create" {
+			tries = append(tries, c.At)
+		}
+	}
+	if len(tries) != failures+1 {
+		t.Fatalf("tries: got %d, want %d that fail and one that does not", len(tries), failures)
+	}
+	if first, last := tries[1].Sub(tries[0]), tries[failures].Sub(tries[failures-1]); last < 4*first {
+		t.Errorf("intervals of the tries: got %s at first and %s at last, want them to grow", first, last)
+	}
+	if len(l.Refunds) != 1 || l.Refunds[0].Amount != 2500 {
+		t.Errorf("refunds: got %+v, want one of 2500", l.Refunds)
 	}
 }
 

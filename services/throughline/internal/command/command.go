@@ -23,7 +23,7 @@ func Run(ctx context.Context, args, environ []string) error {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(upCommand(environ), demoCommand(), clientsCommand(environ), deadLettersCommand(environ), outboxCommand(environ), doctorCommand(environ), attentionCommand(environ), traceCommand(environ), watchCommand(environ), serviceCommand(environ), versionCommand())
+	root.AddCommand(upCommand(environ), demoCommand(), clientsCommand(environ), deadLettersCommand(environ), outboxCommand(environ), doctorCommand(environ), attentionCommand(environ), placeCommand(environ), getCommand(environ), cancelCommand(environ), traceCommand(environ), watchCommand(environ), serviceCommand(environ), versionCommand())
 	root.SetArgs(args[1:])
 	return root.ExecuteContext(ctx)
 }

@@ -9,6 +9,9 @@ const (
 	ExitNotFound = 3
 	// ExitIncomplete: what was printed is true, and not all: a service did not answer.
 	ExitIncomplete = 4
+	// ExitRefused: the answer is a definite no: a request that is refused whenever it comes, an order that was not sold, a cancellation
+	// that came too late.
+	ExitRefused = 5
 )
 
 // coded is an error with the code that the program ends with.

@@ -211,6 +211,27 @@ func open06(t *testing.T, w *world) {
 	}
 }
 
+// assertNoBaggageOutside wants calls at the provider and the carrier, and none of them with baggage.
+func (w *world) assertNoBaggageOutside(ctx context.Context, t *testing.T, what, order string) {
+	t.Helper()
+	provider, err := w.Provider.PaymentLedger(ctx, order)
+	if err != nil {
+		t.Fatalf("reading the provider's ledger: %v", err)
+	}
+	carrier, err := w.Carrier.CarrierLedger(ctx, order)
+	if err != nil {
+		t.Fatalf("reading the carrier's ledger: %v", err)
+	}
+	if len(provider.Calls) < 3 || len(carrier.Calls) < 2 {
+		t.Errorf("%s: got %d calls at the provider and %d at the carrier, want 3 and 2 at least", what, len(provider.Calls), len(carrier.Calls))
+	}
+	for _, call := range append(provider.Calls, carrier.Calls...) {
+		if call.Baggage {
+			t.Errorf("%s: %s came with baggage, want none", what, call.Operation)
+		}
+	}
+}
+
 func open25(t *testing.T, w *world) {
 	ctx := system.Context(t, patience)
 	const valid = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -232,6 +253,7 @@ func open25(t *testing.T, w *world) {
 			t.Errorf("%s: got %d charges of %d, want 1 of 2500", name, intents, captured)
 		}
 		onTheWire.check(t, name, first.Order.ID)
+		w.assertNoBaggageOutside(ctx, t, name, first.Order.ID)
 		w.assertTraced(t, name, first.Order.ID)
 	}
 	huge := w.place(ctx, t, r0(), "Idempotency-Key", "bad-25", "X-Filler", strings.Repeat("x", 900<<10))

@@ -122,7 +122,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, op operation) {
 	}
 	s.engine.Serve(w, sim.Call{
 		Operation: op.name, OrderID: s.orderOf(in), Key: r.Header.Get("Idempotency-Key"), // listed, never heeded
-		Apply: func(_ bool, settle sim.Settle) error { return s.apply(settle, run) },
+		Baggage: len(r.Header.Values("Baggage")) > 0,
+		Apply:   func(_ bool, settle sim.Settle) error { return s.apply(settle, run) },
 	})
 }
 

@@ -86,6 +86,8 @@ type Call struct {
 	Effect         bool      `json:"effect"`
 	Dropped        bool      `json:"dropped,omitempty"`
 	Fault          string    `json:"fault,omitempty"` // the action that was applied
+	// Baggage tells that a header of that name came with it. It is nobody else's business, so there should be none.
+	Baggage bool `json:"baggage,omitempty"`
 }
 
 // Intent is a payment intent as the ledger shows it. Amounts are in the

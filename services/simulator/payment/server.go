@@ -129,7 +129,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, op operation) {
 	}
 	id := r.PathValue("id")
 	run := op.prepare(f, id)
-	call := sim.Call{Operation: op.name, OrderID: s.orderOf(op, id, f)}
+	call := sim.Call{Operation: op.name, OrderID: s.orderOf(op, id, f), Baggage: len(r.Header.Values("Baggage")) > 0}
 	write := r.Method == http.MethodPost
 	if write {
 		call.Key = r.Header.Get("Idempotency-Key")

@@ -57,6 +57,8 @@ type Answer struct {
 // A Call is one request, read and understood, not yet carried out.
 type Call struct {
 	Operation, OrderID, Key string
+	// Baggage tells that a header of that name came with it.
+	Baggage bool
 
 	// Claim takes the idempotency key. An answer of it (a replay, a conflict)
 	// ends the call. Nil, and not called, where there is no deduplication.
@@ -85,6 +87,7 @@ func (e *Engine) Serve(w http.ResponseWriter, c Call) {
 	p := e.rules.match(c.Operation, c.OrderID)
 	entry := &control.Call{
 		At: e.config.Now().UTC(), Operation: c.Operation, IdempotencyKey: c.Key, OrderID: c.OrderID, Fault: faultName(p),
+		Baggage: c.Baggage,
 	}
 	e.calls.add(entry)
 	dedup := c.Claim != nil && c.Key != "" && !p.noDedup

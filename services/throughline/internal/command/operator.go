@@ -93,7 +93,7 @@ func (o *operator) credential() (string, error) {
 	if credential == "" {
 		var err error
 		if credential, err = stack.OperatorCredential(o.data); err != nil {
-			return err
+			return "", err
 		}
 	}
 	if credential == "" {

@@ -36,9 +36,10 @@ type report struct {
 func newReport(seed uint64, orders, rate int) *report {
 	r := &report{seed: seed, orders: orders, rate: rate, counts: make(map[string]int), cancelled: make(map[string]bool), ends: make(map[string]int)}
 	for _, b := range blows() {
-		r.counts[title("provider", b.name)] = 0
-		if b.name != keyNotKept {
-			r.counts[title("carrier", b.name)] = 0
+		for _, where := range []string{"provider", "carrier"} {
+			if b.meets(where) {
+				r.counts[title(where, b.name)] = 0
+			}
 		}
 	}
 	for _, s := range services() {
@@ -139,6 +140,9 @@ func (r *report) complete(t *testing.T) {
 		if r.counts[name] == 0 {
 			t.Errorf("%s: got 0, want it to have happened", name)
 		}
+	}
+	if r.captured == 0 || r.refunded == 0 {
+		t.Errorf("captured %d, refunded %d: want both to have happened", r.captured, r.refunded)
 	}
 }
 

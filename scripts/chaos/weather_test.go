@@ -1,6 +1,7 @@
 package chaos_test
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"sync"
@@ -21,14 +22,15 @@ const (
 	maxDelay = 1500 * time.Millisecond
 )
 
-// keyNotKept is a fault that the carrier can not have: it keeps none.
-const keyNotKept = "key not kept"
-
 // blow is a kind of fault.
 type blow struct {
 	name string
 	make func(rng *rand.Rand) control.Fault
+	only string // the one side that can have it; empty for both
 }
+
+// meets tells whether a side can have a kind of fault.
+func (b blow) meets(where string) bool { return b.only == "" || b.only == where }
 
 // blows are the kinds, in the sequence in which they are tried again and again.
 func blows() []blow {
@@ -48,20 +50,26 @@ func blows() []blow {
 		}
 	}
 	return []blow{
-		{"late before the effect", delay(control.EffectAfter)},
-		{"late after the effect", delay(control.EffectBefore)},
-		{"held before the effect", func(*rand.Rand) control.Fault { return control.Fault{Action: control.Hold, Times: 1} }},
-		{"held after the effect", func(*rand.Rand) control.Fault {
+		{name: "late before the effect", make: delay(control.EffectAfter)},
+		{name: "late after the effect", make: delay(control.EffectBefore)},
+		{name: "held before the effect", make: func(*rand.Rand) control.Fault { return control.Fault{Action: control.Hold, Times: 1} }},
+		{name: "held after the effect", make: func(*rand.Rand) control.Fault {
 			return control.Fault{Action: control.Hold, Times: 1, Effect: control.EffectBefore}
 		}},
-		{"cut after the effect", func(*rand.Rand) control.Fault { return control.Fault{Action: control.DropAfter} }},
-		{"failed before the effect", status(control.FailBefore, 500, 502, 503, 429)},
-		{"failed after the effect, and stored", status(control.FailAfter, 500)},
-		{"a page of a proxy", answer(200, "text/html", "<html><body>back soon</body></html>")},
-		{"an empty answer", answer(200, "application/json", "")},
-		{"a status that nobody planned for", answer(418, "application/json", `{"error":{"code":"teapot"}}`)},
-		{"JSON of something else", answer(200, "application/json", `{"object":"list","data":[]}`)},
-		{keyNotKept, func(*rand.Rand) control.Fault { return control.Fault{Action: control.NoDedup} }},
+		{name: "cut after the effect", make: func(*rand.Rand) control.Fault { return control.Fault{Action: control.DropAfter} }},
+		{name: "failed before the effect", make: status(control.FailBefore, 500, 502, 503, 429)},
+		{name: "failed after the effect, and stored", make: status(control.FailAfter, 500)},
+		{name: "a page of a proxy", make: answer(200, "text/html", "<html><body>back soon</body></html>")},
+		{name: "an empty answer", make: answer(200, "application/json", "")},
+		{name: "a status that nobody planned for", make: answer(418, "application/json", `{"error":{"code":"teapot"}}`)},
+		{name: "JSON of something else", make: answer(200, "application/json", `{"object":"list","data":[]}`)},
+		{name: "key not kept", only: "provider", make: func(*rand.Rand) control.Fault { return control.Fault{Action: control.NoDedup} }},
+		// After the capture, so that the money has to be given back.
+		{name: "says that the parcel is lost", only: "carrier", make: func(*rand.Rand) control.Fault {
+			return control.Fault{
+				Operation: "shipments.dispatch", Action: control.AnswerWith, Status: 409, Body: `{"error":{"code":"lost","message":"it is gone"}}`,
+			}
+		}},
 	}
 }
 
@@ -97,11 +105,11 @@ func (w *weather) blow(ctx context.Context, rng *rand.Rand) {
 		if i%2 == 1 {
 			at, where = w.s.Carrier, "carrier"
 		}
-		if kind.name == keyNotKept && where == "carrier" {
+		if !kind.meets(where) {
 			continue
 		}
 		f := kind.make(rng)
-		f.Operation = control.AnyOperation
+		f.Operation = cmp.Or(f.Operation, control.AnyOperation)
 		if f.Times == 0 {
 			f.Times = 1 + rng.IntN(faultTimes)
 		}

@@ -79,6 +79,9 @@ func (e *Engine[T]) observe() error {
 		if err != nil {
 			return err
 		}
+		for _, p := range e.plans { // rules have something to look at
+			o.ObserveInt64(unknown, 0, metric.WithAttributes(attribute.String("saga", p.Name), attribute.Int("version", p.Version)))
+		}
 		for _, u := range found {
 			o.ObserveInt64(unknown, u.Sagas, metric.WithAttributes(attribute.String("saga", u.Name), attribute.Int("version", u.Version)))
 		}

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"net"
 	"slices"
@@ -98,6 +99,8 @@ func valueOf(attributes []*common.KeyValue, key string) string {
 type spanCollector struct {
 	collector.UnimplementedTraceServiceServer
 	addr string
+	// next get what is kept, too.
+	next []collector.TraceServiceClient
 
 	mu    sync.Mutex // guards spans
 	spans []span
@@ -122,7 +125,12 @@ func newCollector(tb testing.TB) *spanCollector {
 }
 
 // Export keeps spans.
-func (c *spanCollector) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+func (c *spanCollector) Export(ctx context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	for _, next := range c.next {
+		if _, err := next.Export(ctx, r); err != nil {
+			return nil, err
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, rs := range r.GetResourceSpans() {
@@ -160,4 +168,56 @@ func (c *spanCollector) traceOf(tb testing.TB, name, key, value string) []span {
 		}
 	}
 	return spans
+}
+
+// find is a finder.
+func (c *spanCollector) find(_ context.Context, attribute, value string) ([][]seen, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	traces := make(map[string][]seen)
+	wanted := make(map[string]bool)
+	for _, sp := range c.spans {
+		s := sp.seen()
+		traces[s.trace] = append(traces[s.trace], s)
+		wanted[s.trace] = wanted[s.trace] || s.attributes[attribute] == value
+	}
+	var found [][]seen
+	for id, spans := range traces {
+		if wanted[id] {
+			found = append(found, spans)
+		}
+	}
+	return found, nil
+}
+
+func (s span) seen() seen {
+	to := seen{
+		service: s.service, name: s.GetName(), trace: hex.EncodeToString(s.GetTraceId()), id: hex.EncodeToString(s.GetSpanId()),
+		parent: hex.EncodeToString(s.GetParentSpanId()), attributes: make(map[string]string),
+	}
+	for _, a := range s.GetAttributes() {
+		to.attributes[a.GetKey()] = a.GetValue().GetStringValue()
+	}
+	for _, l := range s.GetLinks() {
+		to.links = append(to.links, spot{hex.EncodeToString(l.GetTraceId()), hex.EncodeToString(l.GetSpanId())})
+	}
+	return to
+}
+
+// TestStories plays orders that go right and wrong, and finds each of them by its key and by its id: whole, in one trace, with everything under
+// what led to it, and what came again with a link to what came first. The same system then serves each metric of the table, and no other.
+func TestStories(t *testing.T) {
+	t.Parallel()
+	c := newCollector(t)
+	w := newWorld(t, system.Options{Environ: tracedTo(c)})
+	ctx := system.Context(t, patienceForTraces)
+	stories := playStories(ctx, t, w)
+	checkStories(ctx, t, stories, c.find)
+	checkMetrics(ctx, t, w, stories)
+	checkExemplars(ctx, t, w)
+}
+
+// tracedTo is the environment of a system that sends its spans to a collector, and soon.
+func tracedTo(c *spanCollector) []string {
+	return []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + c.addr, "OTEL_BSP_SCHEDULE_DELAY=200"}
 }

@@ -1,0 +1,124 @@
+//go:build jaeger
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/throughline/throughline/scripts/e2e/system"
+	"github.com/throughline/throughline/scripts/internal/jaeger"
+)
+
+// decisionWait is how long the Jaegers wait for a trace. The longest story takes a few seconds.
+const decisionWait = 10 * time.Second
+
+// TestJaeger finds each story in a real Jaeger through its query API: in one that keeps everything, whole and with all services; and those that tell of
+// an error, an undo or a dead letter also in one that keeps nothing else, by the sampling that is deployed.
+func TestJaeger(t *testing.T) {
+	t.Parallel()
+	c := newCollector(t)
+	all, some := startJaeger(t, c, 100), startJaeger(t, c, 0)
+	w := newWorld(t, system.Options{Environ: tracedTo(c)})
+	ctx := system.Context(t, patienceForTraces)
+	stories := playStories(ctx, t, w)
+	checkStories(ctx, t, stories, findIn(all))
+
+	var kept []story
+	for _, s := range stories {
+		if s.kept {
+			kept = append(kept, s)
+		}
+	}
+	// What is found there is all that was decided about by then: these came last.
+	for i := range kept {
+		kept[i].traces = 1
+		if kept[i].name == "dead-lettered" {
+			kept[i].traces = 2
+		}
+	}
+	checkStories(ctx, t, kept, findIn(some))
+	for _, s := range stories {
+		if s.name != "happy" {
+			continue
+		}
+		traces, err := findIn(some)(ctx, keyAttribute, s.key)
+		if err != nil || len(traces) != 0 {
+			t.Errorf("%s, where nothing is kept that went right: got %d traces, %v, want none", s.name, len(traces), err)
+		}
+	}
+}
+
+// startJaeger starts a Jaeger that gets what the collector gets.
+func startJaeger(t *testing.T, c *spanCollector, keptPercent int) *jaeger.Jaeger {
+	t.Helper()
+	binary := os.Getenv("JAEGER")
+	if binary == "" {
+		t.Fatal("JAEGER does not say where the program is: run make test-jaeger")
+	}
+	j, err := jaeger.Start(t.Context(), jaeger.Options{
+		Binary: binary, Config: "../../deploy/jaeger/config.yaml", KeptPercent: keptPercent, DecisionWait: decisionWait, Output: os.Stderr,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Stop)
+	conn, err := grpc.NewClient(j.OTLP, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	c.next = append(c.next, collector.NewTraceServiceClient(conn))
+	return j
+}
+
+// findIn is a finder that asks a Jaeger, in the name of each service.
+func findIn(j *jaeger.Jaeger) finder {
+	return func(ctx context.Context, attribute, value string) ([][]seen, error) {
+		var found [][]seen
+		known := make(map[string]bool)
+		for _, service := range []string{"gateway", "order", "payment", "shipping"} {
+			traces, err := j.Find(ctx, service, attribute, value)
+			if err != nil {
+				return nil, err
+			}
+			for _, trace := range traces {
+				if !known[trace.TraceID] {
+					known[trace.TraceID] = true
+					found = append(found, seenIn(trace))
+				}
+			}
+		}
+		return found, nil
+	}
+}
+
+func seenIn(trace jaeger.Trace) []seen {
+	spans := make([]seen, len(trace.Spans))
+	for i, sp := range trace.Spans {
+		s := seen{
+			service: trace.Processes[sp.ProcessID].ServiceName, name: sp.OperationName, trace: sp.TraceID, id: sp.SpanID,
+			attributes: make(map[string]string),
+		}
+		for _, tag := range sp.Tags {
+			s.attributes[tag.Key] = fmt.Sprint(tag.Value)
+		}
+		for _, ref := range sp.References {
+			if ref.RefType == "CHILD_OF" && s.parent == "" && ref.TraceID == sp.TraceID {
+				s.parent = ref.SpanID
+			} else {
+				s.links = append(s.links, spot{ref.TraceID, ref.SpanID})
+			}
+		}
+		spans[i] = s
+	}
+	return slices.Clip(spans)
+}

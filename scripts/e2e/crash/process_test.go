@@ -53,7 +53,7 @@ func (p *process) start() error {
 	defer log.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cmd = exec.Command(p.w.binary, "service", p.service) //nolint:noctx // ended by signals
+	p.cmd = exec.Command(p.w.binary, "service", p.service)
 	p.cmd.Env = p.environ
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	return p.cmd.Start()
@@ -91,15 +91,6 @@ func (p *process) deaths() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.killed
-}
-
-// laid counts the trips that nothing has come to yet.
-func (p *process) laid() int {
-	files, err := os.ReadDir(p.wires)
-	if err != nil {
-		p.w.t.Errorf("reading the trips of %s: %v", p.service, err)
-	}
-	return len(files)
 }
 
 func (p *process) end() {

@@ -25,6 +25,9 @@ const (
 	maxHistoryText = 200
 )
 
+// sameReference stands for the reference of the call before, since most calls of an attempt are about one thing. No reference looks so.
+const sameReference = "="
+
 // Exchange is one request that an attempt has made to the outside, and what came of it.
 type Exchange struct {
 	// Operation is the outside's word for what was asked for, such as "create".
@@ -122,9 +125,16 @@ func (r *Runner) historyOf(f *finished, l *ledger) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h.Dropped = l.dropped
+	last := ""
 	for _, x := range l.exchanges {
+		reference := brief(x.Reference)
+		if reference != "" && reference == last {
+			reference = sameReference
+		} else {
+			last = reference
+		}
 		h.Calls = append(h.Calls, call{
-			Operation: x.Operation, Key: brief(x.Key), Status: x.Status, Reference: brief(x.Reference), Error: brief(x.Error),
+			Operation: x.Operation, Key: brief(x.Key), Status: x.Status, Reference: reference, Error: brief(x.Error),
 			After: max(x.Began.Sub(l.began), 0).Microseconds(), Micros: x.Took.Microseconds(),
 		})
 	}
@@ -218,7 +228,12 @@ func parseHistory(text string) (attempts []Attempt, notices []Notice) {
 			Number: l.Number, Token: l.Token, Owner: l.Owner, At: l.At, Took: time.Duration(l.Micros) * time.Microsecond, Outcome: l.Outcome,
 			Error: l.Error, Dropped: l.Dropped,
 		}
+		last := ""
 		for _, c := range l.Calls {
+			if c.Reference == sameReference {
+				c.Reference = last
+			}
+			last = c.Reference
 			a.Exchanges = append(a.Exchanges, Exchange{
 				Operation: c.Operation, Key: c.Key, Status: c.Status, Reference: c.Reference, Error: c.Error,
 				Began: l.At.Add(time.Duration(c.After) * time.Microsecond), Took: time.Duration(c.Micros) * time.Microsecond,

@@ -58,6 +58,8 @@ func TestHistory(t *testing.T) {
 		Note(ctx, Exchange{Operation: "book", Key: "k1", Error: "timeout", Began: began, Took: time.Second})
 		if c.Attempt > 1 {
 			Note(ctx, Exchange{Operation: "look", Status: 200, Reference: "r12", Began: began.Add(time.Second), Took: time.Millisecond})
+			Note(ctx, Exchange{Operation: "look", Status: 200, Reference: "r12", Began: began.Add(time.Second), Took: time.Millisecond})
+			Note(ctx, Exchange{Operation: "search", Status: 200, Began: began.Add(time.Second), Took: time.Millisecond})
 		}
 		if c.Attempt == 1 {
 			<-running
@@ -79,8 +81,8 @@ func TestHistory(t *testing.T) {
 	}
 	h := d.says(order, hold,
 		"1 unknown no answer\uFFFD [book k1 0 timeout]",
-		"2 waiting [book k1 0 timeout] [look  200 r12]",
-		"3 refused full [book k1 0 timeout] [look  200 r12]")
+		"2 waiting [book k1 0 timeout] [look  200 r12] [look  200 r12] [search  200 ]",
+		"3 refused full [book k1 0 timeout] [look  200 r12] [look  200 r12] [search  200 ]")
 	last := h.Tried[2]
 	if last.Token != 5 || last.Owner != r.cfg.Owner || last.At.Sub(h.CreatedAt) < 0 || last.At.Sub(h.CreatedAt) > time.Minute || last.Took <= 0 {
 		t.Errorf("last attempt: got %+v, want token 5, owner %q, soon after %s", last, r.cfg.Owner, h.CreatedAt)

@@ -118,6 +118,10 @@ func seenIn(trace jaeger.Trace) []seen {
 				s.links = append(s.links, spot{ref.TraceID, ref.SpanID})
 			}
 		}
+		// A link to the parent, as a redelivery has, is one reference with the parent, and says FOLLOWS_FROM.
+		if at := slices.IndexFunc(s.links, func(to spot) bool { return to.trace == sp.TraceID }); s.parent == "" && at >= 0 {
+			s.parent = s.links[at].id
+		}
 		spans[i] = s
 	}
 	return slices.Clip(spans)

@@ -80,6 +80,10 @@ func (t *table) load(ctx context.Context, conn *pgx.Conn, of Template, n int, pr
 	if _, err := tx.Exec(ctx, "TRUNCATE "+t.quoted()); err != nil {
 		return err
 	}
+	restore, err := t.fillPages(ctx, tx)
+	if err != nil {
+		return err
+	}
 	in := &orders{stamp: t.stamp, template: of, n: n, progress: func(k int) { progress(t.name, k) }}
 	if _, err := conn.PgConn().CopyFrom(ctx, in, "COPY "+t.quoted()+" ("+t.columnList()+") FROM STDIN BINARY"); err != nil {
 		return err
@@ -89,7 +93,40 @@ func (t *table) load(ctx context.Context, conn *pgx.Conn, of Template, n int, pr
 			return fmt.Errorf("running %q: %w", sql, err)
 		}
 	}
+	if _, err := tx.Exec(ctx, restore); err != nil {
+		return fmt.Errorf("running %q: %w", restore, err)
+	}
+	if _, err := tx.Exec(ctx, reopenRanges, t.quoted()); err != nil {
+		return fmt.Errorf("reopening the last ranges: %w", err)
+	}
 	return tx.Commit(ctx)
+}
+
+// reopenRanges takes the summary away of the last pages of a table in its BRIN indexes. An index that grows with its table has none of them
+// yet; one that is built over a table has, and then each new row would write it anew.
+const reopenRanges = `
+SELECT brin_desummarize_range(i.oid, pg_relation_size(x.indrelid) / current_setting('block_size')::bigint - 1)
+  FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_am a ON a.oid = i.relam
+ WHERE x.indrelid = $1::regclass AND a.amname = 'brin' AND i.relkind = 'i' AND pg_relation_size(x.indrelid) > 0`
+
+// fillPages makes pages be filled to the last byte, and gives the statement that ends it. Loaded rows are as long as rows get. Pages that they
+// leave a gap in would take new rows, which are shorter in the beginning, and each such page would be written to the log as a whole.
+func (t *table) fillPages(ctx context.Context, tx pgx.Tx) (restore string, err error) {
+	const selectFill = `
+SELECT c.relkind = 'r', (SELECT option_value FROM pg_options_to_table(c.reloptions) WHERE option_name = 'fillfactor')
+  FROM pg_class c WHERE c.oid = $1::regclass`
+	var plain bool
+	var fill *string
+	if err := tx.QueryRow(ctx, selectFill, t.quoted()).Scan(&plain, &fill); err != nil {
+		return "", fmt.Errorf("reading the fill factor: %w", err)
+	}
+	if !plain || fill == nil {
+		return "SELECT", nil
+	}
+	if _, err := tx.Exec(ctx, "ALTER TABLE "+t.quoted()+" SET (fillfactor = 100)"); err != nil {
+		return "", fmt.Errorf("setting the fill factor: %w", err)
+	}
+	return "ALTER TABLE " + t.quoted() + " SET (fillfactor = " + *fill + ")", nil
 }
 
 // orders is the rows of n orders and their template, to be read by COPY.

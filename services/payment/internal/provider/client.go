@@ -81,7 +81,7 @@ func New(cfg Config) *Client {
 		transport: transport, returnURL: cfg.ReturnURL,
 		// All four: one that is left out is nil, and a client without any calls the real host.
 		api: stripe.NewClient(cfg.Key, stripe.WithBackends(&stripe.Backends{
-			API: backend, Connect: backend, Uploads: backend, MeterEvents: backend,
+			API: lean{backend}, Connect: backend, Uploads: backend, MeterEvents: backend,
 		})),
 	}
 }

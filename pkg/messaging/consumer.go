@@ -38,6 +38,9 @@ type ConsumerConfig struct {
 	AckWait time.Duration
 	// Batch bounds how many messages one call of the handler gets. 0 means DefaultBatch.
 	Batch int
+	// Enter, if not nil, is called when a message has arrived, before the batch that begins with it is put together, and leave when
+	// the handler has returned. What arrives in between is in the batch. See postgres.Gate.
+	Enter func(ctx context.Context) (leave func())
 }
 
 // Delivery is one message as it arrived.
@@ -232,6 +235,9 @@ func (p *pump) fail(err error) {
 
 // flush hands over a batch that begins with first: what is here, without waiting for more.
 func (p *pump) flush(work context.Context, first arrival) {
+	if p.cfg.Enter != nil {
+		defer p.cfg.Enter(work)()
+	}
 	p.batch = append(p.batch[:0], p.delivery(first))
 	for len(p.batch) < p.cfg.Batch {
 		select {

@@ -318,3 +318,25 @@ func BenchmarkConsume(b *testing.B) {
 		}
 	})
 }
+
+// A batch is put together and handled between Enter and leave.
+func TestBatchesGoThroughTheGate(t *testing.T) {
+	t.Parallel()
+	c := connect(t, messagingtest.New(t))
+	ensure(t, c, commands)
+	steps := make(chan string, 10)
+	cfg := payments
+	cfg.Enter = func(context.Context) func() {
+		steps <- "enter"
+		return func() { steps <- "leave" }
+	}
+	consume(t, c, cfg, func([]messaging.Delivery) { steps <- "handle" })
+	for range 2 {
+		publish(t, c, command())
+		for _, want := range []string{"enter", "handle", "leave"} {
+			if got := receive(t, want, steps); got != want {
+				t.Fatalf("got %s, want %s", got, want)
+			}
+		}
+	}
+}

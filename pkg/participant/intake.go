@@ -161,7 +161,7 @@ func (in *intake) take(d *messaging.Delivery, carrier telemetry.Carrier) error {
 		Trace: carrier,
 	}
 	in.records[k] = record
-	c := &claim{record: record, step: step, slot: in.runner.admit()}
+	c := &claim{record: record, step: step, around: in.records, slot: in.runner.admit()}
 	if c.slot {
 		record.Token, record.Attempts, record.FirstAttemptAt, record.LeaseOwner = 1, 1, &in.now, in.runner.cfg.Owner
 		c.now = in.now

@@ -62,6 +62,10 @@ func (r *Runner) perform(ctx context.Context, c *claim) (f finished) {
 		OrderID: rec.OrderID, StepName: rec.StepName, StepKey: stepKey(rec.OrderID, rec.StepName), IdempotencyKey: rec.IdempotencyKey,
 		Payload: rec.Payload, Attempt: rec.Attempts, Now: c.now, Reference: rec.Reference, FirstAttemptAt: c.now,
 		siblings: func(ctx context.Context, step string) (Record, bool, error) {
+			// What is done stays as it is, unless it is undone; and an undo waits for this call, whenever it comes.
+			if known := c.around[Key{rec.OrderID, step}]; known != nil && known.State == StateDone && !known.Undone() {
+				return *known, true, nil
+			}
 			return r.store.Find(ctx, rec.OrderID, step)
 		},
 	}

@@ -28,7 +28,9 @@ const (
 	recordConflicts      = 3
 	recordConflictsAlone = 20
 	recordRetry          = 100 * time.Millisecond
-	recordRetryMax       = 2 * time.Second
+	// gatePatience is some times what a batch of another writer takes.
+	gatePatience   = 25 * time.Millisecond
+	recordRetryMax = 2 * time.Second
 
 	// maxError bounds the text of an error on record, in bytes. Providers answer whole pages.
 	maxError = 1000
@@ -41,7 +43,9 @@ const (
 func (r *Runner) recordLoop(work context.Context) {
 	batch := make([]finished, 0, recordBatch)
 	for first := range r.results {
+		leave := r.cfg.Gate.Enter(work, gatePatience)
 		r.recordAll(work, r.waiting(append(batch[:0], first)))
+		leave()
 	}
 }
 

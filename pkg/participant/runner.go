@@ -21,6 +21,7 @@ import (
 
 	"github.com/throughline/throughline/pkg/keys"
 	"github.com/throughline/throughline/pkg/outbox"
+	"github.com/throughline/throughline/pkg/postgres"
 	"github.com/throughline/throughline/pkg/telemetry"
 )
 
@@ -53,6 +54,7 @@ type Relay interface {
 type Config struct {
 	// Pool is the database that steps are kept in. It is not needed beside a Store.
 	Pool *pgxpool.Pool
+	Gate *postgres.Gate // what results go through on their way to the database, beside other writers of this process; nil is open
 	// Store and Process take the place of the database and of this process, in a simulation; nil means the real ones.
 	Store     Store
 	Process   Process
@@ -116,6 +118,8 @@ type claim struct {
 	step   *Step
 	// row is the business row as it was when the step was claimed: a guess that the compare-and-set checks.
 	row Row
+	// around are the steps on record beside this one, by the read that the claim comes from; nil if there was none.
+	around map[Key]*Record
 	// slot tells that a slot was taken for the call.
 	slot bool
 	// began is our own clock just before the claim; now is the database's.

@@ -48,7 +48,9 @@ type Runtime struct {
 	Logger    *slog.Logger
 	Telemetry *telemetry.Telemetry
 	Pool      *pgxpool.Pool
-	Conn      *messaging.Conn
+	// Gate is what those who write batches to Pool go through, the consumers among them.
+	Gate *postgres.Gate
+	Conn *messaging.Conn
 	// Relay is running when the parts run.
 	Relay *outbox.Relay
 	// Outside is [Options.Outside].

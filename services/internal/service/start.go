@@ -128,7 +128,7 @@ func (s *server) openDatabase(ctx context.Context, owner string) (*pgxpool.Pool,
 // build makes the parts, in the order in which they start.
 func (s *server) build(ctx context.Context, owner string, pool *pgxpool.Pool, conn *messaging.Conn) (*lifecycle.Group, error) {
 	rt := &Runtime{
-		Name: s.spec.Name, Owner: owner, Logger: s.log, Telemetry: s.tel, Pool: pool, Conn: conn,
+		Name: s.spec.Name, Owner: owner, Logger: s.log, Telemetry: s.tel, Pool: pool, Gate: postgres.NewGate(), Conn: conn,
 		Relay: outbox.NewRelay(pool, conn, outbox.Config{
 			Owner: owner, Retention: s.spec.Config.OutboxRetention, Logger: s.log, Meter: s.tel.Meter(outboxMeter),
 		}),
@@ -208,10 +208,14 @@ func (s *server) measure(pool *pgxpool.Pool, consumers []Consumer) (*inbox.Instr
 	return inbox.NewInstruments(pool, s.tel.Meter(inboxMeter), names...)
 }
 
+// gatePatience is how long a consumer waits for the other writers of its process: some times what a batch takes.
+const gatePatience = 25 * time.Millisecond
+
 // consume runs one consumer until it is told to stop.
 func consume(rt *Runtime, c Consumer, p *inbox.Processor) lifecycle.Func {
 	return func(stop, work context.Context, ready func()) error {
 		ready() // it waits for the broker by itself
+		c.Enter = func(ctx context.Context) func() { return rt.Gate.Enter(ctx, gatePatience) }
 		return rt.Conn.Consume(stop, work, c.ConsumerConfig, p.Handle)
 	}
 }

@@ -50,7 +50,7 @@ func build(ctx context.Context, cfg config.Config, rt *service.Runtime) (service
 			return service.Parts{}, fmt.Errorf("starting strictly: %w", errors.Join(err, conns.close()))
 		}
 	}
-	placer := placeorder.NewPlacer(rt.Pool, engine, rt.Logger)
+	placer := placeorder.NewPlacer(rt.Pool, rt.Gate, engine, rt.Logger)
 	replays := &idempotency.ReplayCounter{Pool: rt.Pool, Logger: rt.Logger}
 	endings := ending.NewWatcher(rt.Pool, rt.Logger)
 	api := grpcapi.New(grpcapi.Config{

@@ -27,6 +27,8 @@ const (
 	lanes = 2
 	// laneBatch bounds one transaction. Beyond it the cost of the commit is spread thin enough.
 	laneBatch = 64
+	// gatePatience is how long a lane waits for other writers. It is less than a commit takes under load: somebody waits for the answer.
+	gatePatience = 2 * time.Millisecond
 	// placeTimeout bounds one transaction. It is not bound to a caller's context: one that goes away must not undo the
 	// orders of the others.
 	placeTimeout = 10 * time.Second
@@ -51,6 +53,7 @@ type Placement struct {
 // Placer places orders, those that come at once in one transaction: it takes what is there and never waits for more.
 type Placer struct {
 	pool   *pgxpool.Pool
+	gate   *pg.Gate
 	engine *saga.Engine[*orderv1.PlaceOrder]
 	log    *slog.Logger
 
@@ -67,9 +70,9 @@ type entry struct {
 }
 
 // NewPlacer makes a placer. It places nothing before [Placer.Run].
-func NewPlacer(pool *pgxpool.Pool, engine *saga.Engine[*orderv1.PlaceOrder], log *slog.Logger) *Placer {
+func NewPlacer(pool *pgxpool.Pool, gate *pg.Gate, engine *saga.Engine[*orderv1.PlaceOrder], log *slog.Logger) *Placer {
 	return &Placer{
-		pool: pool, engine: engine, log: log,
+		pool: pool, gate: gate, engine: engine, log: log,
 		waiting: make(chan *entry, lanes*laneBatch), stopped: make(chan struct{}), patient: make(chan struct{}, patientPlaces),
 	}
 }
@@ -119,11 +122,11 @@ func (p *Placer) Run(stop, work context.Context) error {
 			for {
 				select {
 				case e := <-p.waiting:
-					p.place(work, p.fill(e))
+					p.turn(work, e)
 				case <-stop.Done():
 					select {
 					case e := <-p.waiting:
-						p.place(work, p.fill(e))
+						p.turn(work, e)
 						continue
 					default:
 						return
@@ -135,6 +138,12 @@ func (p *Placer) Run(stop, work context.Context) error {
 	running.Wait()
 	p.alone.Wait()
 	return nil
+}
+
+// turn places what waits when it is this lane's turn at the database.
+func (p *Placer) turn(work context.Context, first *entry) {
+	defer p.gate.Enter(work, gatePatience)()
+	p.place(work, p.fill(first))
 }
 
 // fill takes what waits beside the first.

@@ -48,7 +48,7 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 		tracer = rt.Telemetry.Tracer(tracerName)
 	}
 	runner, err := participant.NewRunner(participant.Config{
-		Pool: rt.Pool, Relay: rt.Relay, Projector: bus.Projector{}, Source: topology.ShippingSource,
+		Pool: rt.Pool, Gate: rt.Gate, Relay: rt.Relay, Projector: bus.Projector{}, Source: topology.ShippingSource,
 		ReplySubject: topology.PlaceOrderReplies, Consumer: topology.ShippingCommandsConsumer, Owner: rt.Owner,
 		Lease: cfg.StepLease, Settle: cfg.StepSettle, Concurrency: cfg.StepConcurrency, RetryRate: cfg.StepRetryRate, Logger: rt.Logger, Tracer: tracer,
 		Meter: rt.Telemetry.Meter(participantMeter),

@@ -25,10 +25,7 @@ func TestGate(t *testing.T) {
 		first := g.Enter(t.Context(), patience)
 		waited("an open gate", 0)
 
-		go func() {
-			time.Sleep(5 * time.Millisecond)
-			first()
-		}()
+		time.AfterFunc(5*time.Millisecond, first)
 		second := g.Enter(t.Context(), patience)
 		waited("behind somebody", 5*time.Millisecond)
 

@@ -55,7 +55,7 @@ func TestTheWaitIsASpan(t *testing.T) {
 	attr := func(s tracetest.SpanStub, key attribute.Key) string {
 		for _, a := range s.Attributes {
 			if a.Key == key {
-				return a.Value.Emit()
+				return a.Value.String()
 			}
 		}
 		return ""

@@ -99,7 +99,7 @@ func TestEverythingStaysInTheSagasTrace(t *testing.T) {
 		}
 		attributes := make(map[string]string)
 		for _, a := range s.Attributes {
-			attributes[string(a.Key)] = a.Value.Emit()
+			attributes[string(a.Key)] = a.Value.String()
 		}
 		if s.SpanContext.TraceID() != own || attributes["throughline.order_id"] != id.String() || attributes["throughline.idempotency_key"] == "" ||
 			attributes["throughline.saga_state"] == "" {

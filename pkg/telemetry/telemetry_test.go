@@ -250,6 +250,16 @@ func TestClientTransportTellsNothing(t *testing.T) {
 			t.Errorf("got %s %q, want none", name, h.Get(name))
 		}
 	}
+	const measured = `http_client_request_duration_seconds_count{`
+	count := ""
+	for line := range strings.Lines(scrape(t, tel.MetricsHandler())) {
+		if strings.HasPrefix(line, measured) {
+			count += line
+		}
+	}
+	if !strings.Contains(count, `="stripe"`) {
+		t.Errorf("got %q, want the call's duration with its provider", count)
+	}
 	got := spans(t, tel, e)
 	if len(got) != 2 || got[0].Name != "stripe POST" || attr(got[0], telemetry.Provider) != "stripe" || got[0].SpanKind != trace.SpanKindClient {
 		t.Fatalf("got spans %+v, want a client span of stripe under root", got)

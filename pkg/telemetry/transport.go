@@ -51,14 +51,23 @@ func (t *Telemetry) ServerMiddleware(next http.Handler) http.Handler {
 // provider. It adds no header: neither trace context nor baggage leaves us. A
 // nil base is http.DefaultTransport.
 func (t *Telemetry) ClientTransport(base http.RoundTripper, provider string) http.RoundTripper {
-	return otelhttp.NewTransport(base,
+	return labelled{Provider.String(provider), otelhttp.NewTransport(base,
 		otelhttp.WithTracerProvider(t.tracers),
 		otelhttp.WithMeterProvider(t.meters),
 		otelhttp.WithPropagators(propagation.NewCompositeTextMapPropagator()), // none at all
 		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return provider + " " + r.Method }),
 		otelhttp.WithSpanOptions(trace.WithAttributes(Provider.String(provider))),
-		otelhttp.WithMetricAttributesFn(func(*http.Request) []attribute.KeyValue {
-			return []attribute.KeyValue{Provider.String(provider)}
-		}),
-	)
+	)}
+}
+
+// labelled gives the metrics of calls an attribute.
+type labelled struct {
+	label attribute.KeyValue
+	next  http.RoundTripper
+}
+
+func (l labelled) RoundTrip(r *http.Request) (*http.Response, error) {
+	var labels otelhttp.Labeler
+	labels.Add(l.label)
+	return l.next.RoundTrip(r.WithContext(otelhttp.ContextWithClientLabeler(r.Context(), &labels)))
 }

@@ -119,7 +119,7 @@ func TestAlertsFire(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			storage := promqltest.LoadedStorage(t, "load 1m\n "+tc.series)
-			defer storage.Close() //nolint:errcheck // it is in a folder of the test's own
+			defer storage.Close()
 			// fires says whether the expression has held for as long as the rule wants.
 			fires := func(at time.Duration) bool {
 				for back := time.Duration(0); back <= time.Duration(rules[name].For); back += time.Minute {

@@ -44,7 +44,7 @@ type brokerProcess struct {
 
 func startBroker(t *testing.T) *brokerProcess {
 	t.Helper()
-	b := &brokerProcess{t: t, cmd: exec.Command(os.Args[0])} //nolint:noctx // it ends with its standard input
+	b := &brokerProcess{t: t, cmd: exec.Command(os.Args[0])} // it ends with its standard input
 	b.cmd.Env = append(os.Environ(), brokerVariable+"="+t.TempDir())
 	b.cmd.Stderr = os.Stderr
 	in, err := b.cmd.StdinPipe()

@@ -127,8 +127,8 @@ func (w *world) assertAsked(ctx context.Context, t *testing.T, name, id, operati
 	effects, asked := 0, true
 	used := make(map[string]bool)
 	for _, c := range w.payments(ctx, t, id, "") {
-		switch {
-		case c.Operation == operation:
+		switch c.Operation {
+		case operation:
 			if !asked {
 				t.Errorf("%s: it was sent again before the provider was asked", name)
 			}
@@ -136,7 +136,7 @@ func (w *world) assertAsked(ctx context.Context, t *testing.T, name, id, operati
 			if used[c.IdempotencyKey] = true; c.Effect {
 				effects++
 			}
-		case c.Operation == "payment_intents.retrieve" || c.Operation == "payment_intents.create":
+		case "payment_intents.retrieve", "payment_intents.create":
 			asked = true // a create under its key tells what the payment is at
 		}
 	}

@@ -88,7 +88,7 @@ soak-system: $(WITH_POSTGRES) ## hold transactions open, and take the broker awa
 .PHONY: chaos
 chaos: ## run ORDERS (10000) orders at RATE (20) a second through faults, kills and cancels from SEED, and check the money
 	@echo "==> running $${ORDERS:-10000} orders at $${RATE:-20} a second ($$(( $${ORDERS:-10000} / $${RATE:-20} / 60 + 5 )) minutes or so)"
-	@ORDERS=$${ORDERS:-10000} RATE=$${RATE:-20} go test -count=1 -timeout=0 -v ./scripts/chaos | grep -vE '^(=== |PASS$$|ok )'
+	@SEED=$${SEED:-$$((RANDOM + 1))} ORDERS=$${ORDERS:-10000} RATE=$${RATE:-20} go test -count=1 -timeout=0 -v ./scripts/chaos | grep -vE '^(=== |PASS$$|ok )'
 
 .PHONY: crash-table
 crash-table: $(WITH_POSTGRES) ## kill the services at every edge, and write what became of the orders to scripts/e2e/crash/README.md

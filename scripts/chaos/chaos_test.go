@@ -16,7 +16,8 @@ import (
 const (
 	// Of the form that runs beside all other tests.
 	shortOrders = 150
-	shortRate   = 12
+	shortRate   = 8
+	shortSeed   = 7
 
 	// settleTime bounds how long everything may take to come to rest after the last fault: the budget of a step, its undo, and what a
 	// slow machine adds.
@@ -50,7 +51,7 @@ func TestMain(m *testing.M) {
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	orders, perSecond := setting(t, "ORDERS", shortOrders), setting(t, "RATE", shortRate)
-	seed := uint64(setting(t, "SEED", int(time.Now().UnixNano()%1_000_000)+1)) //nolint:gosec // it is positive
+	seed := uint64(setting(t, "SEED", shortSeed)) //nolint:gosec // it is positive
 	r := newReport(seed, orders, perSecond)
 	// Faults, deaths, clients and customers draw from sequences of their own, so that one does not move the others.
 	source := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) } //nolint:gosec // it is no secret

@@ -39,7 +39,8 @@ func startReaper(ctx context.Context, s *system.System, rng *rand.Rand, instance
 
 func services() []string { return []string{"gateway", "order", "payment", "shipping"} }
 
-// reap takes service after service, in a new sequence each time, and kills or freezes one of its instances.
+// reap takes service after service, in a new sequence each time, and kills or freezes one of its instances. What can not be done now, since the
+// instances are dead or stand still, is done at the next turn.
 func (p *reaper) reap(ctx context.Context, rng *rand.Rand) {
 	type deed struct {
 		service string
@@ -51,7 +52,7 @@ func (p *reaper) reap(ctx context.Context, rng *rand.Rand) {
 	}
 	tick := time.NewTicker(reapEvery)
 	defer tick.Stop()
-	for i := 0; ; i++ {
+	for i := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -60,37 +61,43 @@ func (p *reaper) reap(ctx context.Context, rng *rand.Rand) {
 		if i%len(deeds) == 0 {
 			rng.Shuffle(len(deeds), func(a, b int) { deeds[a], deeds[b] = deeds[b], deeds[a] })
 		}
-		d, instance, pause := deeds[i%len(deeds)], rng.IntN(p.instances), time.Duration(rng.Int64N(int64(maxFreeze)))
-		if d.freeze {
-			p.freeze(ctx, d.service, instance, pause)
-		} else {
-			p.kill(d.service, instance)
+		d, first, pause := deeds[i%len(deeds)], rng.IntN(p.instances), time.Duration(rng.Int64N(int64(maxFreeze)))
+		done := false
+		for n := 0; n < p.instances && !done; n++ {
+			instance := (first + n) % p.instances
+			if d.freeze {
+				done = p.freeze(ctx, d.service, instance, pause)
+			} else {
+				done = p.kill(d.service, instance)
+			}
+		}
+		if done {
+			i++
 		}
 	}
 }
 
-// kill kills an instance, unless that is what happened to it last and nobody has started it again.
-func (p *reaper) kill(service string, instance int) {
+// kill kills an instance, unless it stands still, or that is what happened to it last and nobody has started it again.
+func (p *reaper) kill(service string, instance int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	name := fmt.Sprintf("%s-%d", service, instance)
 	pid := p.s.PID(service, instance)
-	if p.killed[name] == pid || p.frozen[name] == pid {
-		return
+	if p.killed[name] == pid || p.frozen[name] == pid || syscall.Kill(pid, syscall.SIGKILL) != nil {
+		return false
 	}
-	if syscall.Kill(pid, syscall.SIGKILL) == nil {
-		p.killed[name] = pid
-		p.r.killed(service)
-	}
+	p.killed[name] = pid
+	p.r.killed(service)
+	return true
 }
 
-func (p *reaper) freeze(ctx context.Context, service string, instance int, pause time.Duration) {
+func (p *reaper) freeze(ctx context.Context, service string, instance int, pause time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	name := fmt.Sprintf("%s-%d", service, instance)
 	pid := p.s.PID(service, instance)
 	if p.killed[name] == pid || p.frozen[name] != 0 || syscall.Kill(pid, syscall.SIGSTOP) != nil {
-		return
+		return false
 	}
 	p.frozen[name] = pid
 	p.r.froze(service)
@@ -104,6 +111,7 @@ func (p *reaper) freeze(ctx context.Context, service string, instance int, pause
 		_ = syscall.Kill(pid, syscall.SIGCONT) // it stands still, so it is there
 		delete(p.frozen, name)
 	})
+	return true
 }
 
 // thaw waits until nobody is frozen any more.

@@ -46,7 +46,7 @@ func newReport(seed uint64, orders, rate int) *report {
 		r.counts["killed: "+s], r.counts["frozen: "+s] = 0, 0
 	}
 	for _, name := range []string{
-		"replays", "repeats of a request without a final answer", "cancellations accepted", "cancellations too late", "customers who confirm",
+		"replays", "cancellations accepted", "cancellations too late", "customers who confirm",
 	} {
 		r.counts[name] = 0
 	}

@@ -288,12 +288,14 @@ type output struct {
 	text  strings.Builder
 	moved chan struct{} // closed and replaced at each line
 	ended bool
+	read  chan struct{} // closed when nothing more comes
 }
 
 func newOutput() *output {
 	r, w := io.Pipe()
-	o := &output{w: w, moved: make(chan struct{})}
+	o := &output{w: w, moved: make(chan struct{}), read: make(chan struct{})}
 	go func() {
+		defer close(o.read)
 		lines := bufio.NewScanner(r)
 		lines.Buffer(nil, 1<<20)
 		for lines.Scan() {
@@ -306,7 +308,11 @@ func newOutput() *output {
 
 func (o *output) Write(b []byte) (int, error) { return o.w.Write(b) }
 
-func (o *output) close() { _ = o.w.Close() }
+// close returns when all that was written has been read.
+func (o *output) close() {
+	_ = o.w.Close()
+	<-o.read
+}
 
 func (o *output) add(line string, end bool) {
 	o.mu.Lock()

@@ -79,9 +79,8 @@ func (p *Payment) fail(operation string, err error) error {
 	if answer.LastResponse != nil {
 		e.Replayed = replayed(answer.LastResponse)
 	}
-	if operation == opConfirm && answer.Type == stripe.ErrorTypeIdempotency && answer.HTTPStatusCode == http.StatusBadRequest {
-		// With 400, and not 409, which says that the key is being worked on: another return URL went under the key, which is used up. What came of that the intent tells, and it is confirmed only
-		// once, by whichever request is first.
+	if reusable(operation) && answer.Type == stripe.ErrorTypeIdempotency && answer.HTTPStatusCode == http.StatusBadRequest {
+		// With 400, and not 409, which says that the key is being worked on: something else went under the key, which is used up.
 		e.Replayed = true
 	}
 	if answer.PaymentIntent != nil {
@@ -96,6 +95,13 @@ func (p *Payment) fail(operation string, err error) error {
 		e.cause = errors.Join(ErrConfiguration, err)
 	}
 	return e
+}
+
+// reusable tells whether an operation may go under another key when its key was used for something else: a confirmation with another return
+// URL, or the undo of another intent of the order. What came of it the intent tells, which is asked first; and each of these has its effect once,
+// by whichever request is first.
+func reusable(operation string) bool {
+	return operation == opConfirm || operation == opCancel || operation == opRefund
 }
 
 // safe makes a text of the outside fit for logs and for a text column: bounded, valid and without NUL.

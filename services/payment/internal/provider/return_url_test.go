@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/throughline/throughline/services/payment/internal/payment"
 	"github.com/throughline/throughline/services/payment/internal/provider"
 )
 
@@ -48,8 +49,8 @@ func TestReturnURL(t *testing.T) {
 	}
 }
 
-// TestKeyThatWasUsedOtherwise has a confirmation under the key that went with another return URL. The key is used up, and says nothing of
-// the payment.
+// TestKeyThatWasUsedOtherwise has a confirmation under the key that went with another return URL, and undos under the key of another intent of the
+// order. The key is used up, and says nothing of the payment.
 func TestKeyThatWasUsedOtherwise(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(int, seen) string {
@@ -59,6 +60,14 @@ func TestKeyThatWasUsedOtherwise(t *testing.T) {
 	_, err := p.Confirm(t.Context(), uuid.New(), "pi_1")
 	if _, refused := provider.Refusal(err); err == nil || refused || !provider.Replayed(err) {
 		t.Errorf("confirming: got %v, want an error that says that the key is used up, and no refusal", err)
+	}
+	_, err = p.Cancel(t.Context(), uuid.New(), "pi_1", payment.RequestedByCustomer)
+	if _, refused := provider.Refusal(err); err == nil || refused || !provider.Replayed(err) {
+		t.Errorf("cancelling: got %v, want an error that says that the key is used up, and no refusal", err)
+	}
+	_, err = p.RefundRest(t.Context(), uuid.New(), "pi_1")
+	if _, refused := provider.Refusal(err); err == nil || refused || !provider.Replayed(err) {
+		t.Errorf("refunding: got %v, want an error that says that the key is used up, and no refusal", err)
 	}
 	busy := serve(t, func(int, seen) string {
 		return respond("409 Conflict", `{"error":{"type":"idempotency_error","code":"idempotency_key_in_use","message":"There is currently another in-progress request using this key"}}`)

@@ -69,7 +69,7 @@ func QueueSeen(b *pgx.Batch, consumer string, ids []uuid.UUID, seen map[uuid.UUI
 }
 
 // QueueRepeats is [QueueSeen] for those who have the messages in hand: it counts each of those that were dealt with before as one that
-// came again. As long as there are none it only reads.
+// came again. As long as there are none it only reads. It belongs into a transaction of reads: one that counts does not wait for the disk.
 func QueueRepeats(b *pgx.Batch, consumer string, ids []uuid.UUID, seen map[uuid.UUID]bool) {
 	queueSeen(b, countRepeats, consumer, ids, seen)
 }

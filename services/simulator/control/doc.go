@@ -23,9 +23,10 @@
 // Nth on, for Times of them (0: without end). A call is matched when it
 // arrives; its order id is the one in its body or of the object it names.
 //
-// Operations: payment_intents.create, .confirm, .retrieve, .search, .capture,
-// .cancel, refunds.create, .list, .retrieve at the payment simulator;
-// shipments.create, .get, .find, .cancel, .dispatch at the carrier simulator.
+// Operations: payment_intents.create, .confirm, .retrieve, .list, .search,
+// .capture, .cancel, refunds.create, .list, .retrieve at the payment simulator;
+// shipments.create, .get, .find, .list, .cancel, .dispatch at the carrier
+// simulator. A list of intents or shipments is about no order.
 //
 // Actions:
 //

@@ -46,6 +46,40 @@ func BenchmarkOrder(b *testing.B) {
 	})
 }
 
+// BenchmarkList is what a page of 100 intents costs from the middle of 200,000.
+func BenchmarkList(b *testing.B) {
+	server, err := payment.New(payment.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = server.Close() })
+	do := func(method, path, form string) string {
+		r, err := http.NewRequestWithContext(b.Context(), method, path, strings.NewReader(form))
+		if err != nil {
+			b.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer sk")
+		w := &answerWriter{header: http.Header{}}
+		server.Handler().ServeHTTP(w, r)
+		if w.status != http.StatusOK {
+			b.Fatalf("%s: %d %s", path, w.status, w.body.String())
+		}
+		return w.body.String()
+	}
+	const intents = 200_000
+	var middle string
+	for i := range intents {
+		body := do(http.MethodPost, "/v1/payment_intents", fmt.Sprintf("amount=5&currency=eur&metadata[order_id]=o%d", i))
+		if i == intents/2 {
+			middle = body[len(`{"id":"`):][:27]
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		do(http.MethodGet, "/v1/payment_intents?limit=100&created[gte]=1&starting_after="+middle, "")
+	}
+}
+
 type answerWriter struct {
 	header http.Header
 	status int

@@ -5,6 +5,7 @@
 // the difference. Nothing in it knows who its caller is.
 //
 //	POST /v1/payment_intents                 create (and confirm, with confirm=true)
+//	GET  /v1/payment_intents                 list, newest first
 //	GET  /v1/payment_intents/{id}            retrieve
 //	POST /v1/payment_intents/{id}/confirm    authorize, or charge with capture_method=automatic
 //	POST /v1/payment_intents/{id}/capture
@@ -16,7 +17,14 @@
 //	GET  /authenticate/{id}                  where next_action sends the customer
 //	     /_control/…                         see services/simulator/control
 //
-// expand[]=latest_charge is understood wherever an intent is answered.
+// expand[]=latest_charge is understood wherever an intent is answered, and
+// expand[]=data.latest_charge wherever a list of them is.
+//
+// The list of intents takes limit (1 to 100, default 10), starting_after, and
+// created: a number of seconds, or bounds as created[gt], [gte], [lt], [lte]. It
+// is consistent: it has whatever was created, as it is. A page costs as much as
+// its intents, however many there are. The next page begins after the last
+// intent of the one before, so what is created between two pages is in neither.
 //
 // # Money
 //

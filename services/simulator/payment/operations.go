@@ -14,6 +14,7 @@ const (
 	orderOfIntent                      // named by the path
 	orderOfRefund                      // named by the path
 	orderOfParam                       // named by payment_intent or charge
+	orderOfNone                        // it is about all
 )
 
 // An operation is one entry of the provider's interface. prepare reads the
@@ -29,6 +30,7 @@ type operation struct {
 func operations() []operation {
 	return []operation{
 		{"payment_intents.create", "POST /v1/payment_intents", orderInMetadata, create},
+		{"payment_intents.list", "GET /v1/payment_intents", orderOfNone, list},
 		{"payment_intents.retrieve", "GET /v1/payment_intents/{id}", orderOfIntent, retrieve},
 		{"payment_intents.search", "GET /v1/payment_intents/search", orderInQuery, search},
 		{"payment_intents.confirm", "POST /v1/payment_intents/{id}/confirm", orderOfIntent, confirm},

@@ -60,7 +60,7 @@ func (in *intent) fits(fields map[string]string) bool {
 
 func search(f *form, _ string) func(*tx) outcome {
 	f.only("query", "limit", "page")
-	limit := pageSize(f)
+	limit, expand := pageSize(f), f.expands("data.latest_charge")
 	fields, err := parseQuery(f.need("query"))
 	if err != nil {
 		f.fail(invalidParam("query", "", "We were unable to parse your search query: "+err.Error()))
@@ -89,7 +89,7 @@ func search(f *form, _ string) func(*tx) outcome {
 				next = optional(strconv.FormatInt(skip+int64(limit), 10))
 				break
 			}
-			data = append(data, in.render(false))
+			data = append(data, in.render(expand))
 		}
 		return outcome{body: listJSON{
 			Object: "search_result", URL: "/v1/payment_intents/search", HasMore: next != nil, NextPage: next, Data: data,

@@ -242,6 +242,8 @@ func (s *Server) orderOf(op operation, id string, f *form) string {
 	case orderInQuery:
 		q, _ := parseQuery(f.str("query"))
 		return q["metadata['order_id']"]
+	case orderOfNone:
+		return ""
 	}
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()

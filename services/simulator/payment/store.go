@@ -21,7 +21,7 @@ type store struct {
 	searchLag time.Duration // fixed at start
 
 	intents  map[string]*intent
-	ordered  []*intent            // by creation
+	ordered  []*intent            // by creation; their CreatedAt never goes back
 	byOrder  map[string][]*intent // by creation
 	byCharge map[string]*intent
 
@@ -60,6 +60,9 @@ func (s *store) putIntent(in *intent) {
 			}
 		}
 		return
+	}
+	if n := len(s.ordered); n > 0 && in.CreatedAt.Before(s.ordered[n-1].CreatedAt) {
+		in.CreatedAt = s.ordered[n-1].CreatedAt // the clock was put back; lists are cut by time
 	}
 	s.intents[in.ID] = in
 	s.ordered = append(s.ordered, in)

@@ -67,6 +67,7 @@ type answer struct {
 	body       string
 	carrier.Shipment
 	Shipments []carrier.Shipment `json:"shipments"`
+	Next      string             `json:"next"`
 	Error     struct {
 		Code    string `json:"code"`
 		Message string `json:"message"`
@@ -209,20 +210,23 @@ func TestRefusals(t *testing.T) {
 		status       int
 		code         string
 	}{
-		"postal code":       {"POST", "/v1/shipments", with(func(r *carrier.Request) { r.PostalCode = "00000" }), 422, carrier.CodeAddressRefused},
-		"country":           {"POST", "/v1/shipments", with(func(r *carrier.Request) { r.Country = "AQ" }), 422, carrier.CodeAddressRefused},
-		"PO box":            {"POST", "/v1/shipments", with(func(r *carrier.Request) { r.Line1 = "P" + "o BOX 12" }), 422, carrier.CodeAddressRefused},
-		"no reference":      {"POST", "/v1/shipments", with(func(r *carrier.Request) { r.Reference = "" }), 400, carrier.CodeInvalidRequest},
-		"no name":           {"POST", "/v1/shipments", with(func(r *carrier.Request) { r.Name = " " }), 400, carrier.CodeInvalidRequest},
-		"country name":      {"POST", "/v1/shipments", with(func(r *carrier.Request) { r.Country = "Germany" }), 400, carrier.CodeInvalidRequest},
-		"no quantity":       {"POST", "/v1/shipments", with(func(r *carrier.Request) { r.Items[0].Quantity = 0 }), 400, carrier.CodeInvalidRequest},
-		"no JSON":           {"POST", "/v1/shipments", "send it", 400, carrier.CodeInvalidRequest},
-		"two objects":       {"POST", "/v1/shipments", "{}{}", 400, carrier.CodeInvalidRequest},
-		"find without what": {"GET", "/v1/shipments", nil, 400, carrier.CodeInvalidRequest},
-		"get unknown":       {"GET", "/v1/shipments/shp_nope", nil, 404, carrier.CodeNotFound},
-		"cancel unknown":    {"POST", "/v1/shipments/shp_nope/cancel", nil, 404, carrier.CodeNotFound},
-		"dispatch unknown":  {"POST", "/v1/shipments/shp_nope/dispatch", nil, 404, carrier.CodeNotFound},
-		"unknown path":      {"GET", "/v2/shipments", nil, 404, carrier.CodeNotFound},
+		"postal code":      {"POST", "/v1/shipments", with(func(r *carrier.Request) { r.PostalCode = "00000" }), 422, carrier.CodeAddressRefused},
+		"country":          {"POST", "/v1/shipments", with(func(r *carrier.Request) { r.Country = "AQ" }), 422, carrier.CodeAddressRefused},
+		"PO box":           {"POST", "/v1/shipments", with(func(r *carrier.Request) { r.Line1 = "P" + "o BOX 12" }), 422, carrier.CodeAddressRefused},
+		"no reference":     {"POST", "/v1/shipments", with(func(r *carrier.Request) { r.Reference = "" }), 400, carrier.CodeInvalidRequest},
+		"no name":          {"POST", "/v1/shipments", with(func(r *carrier.Request) { r.Name = " " }), 400, carrier.CodeInvalidRequest},
+		"country name":     {"POST", "/v1/shipments", with(func(r *carrier.Request) { r.Country = "Germany" }), 400, carrier.CodeInvalidRequest},
+		"no quantity":      {"POST", "/v1/shipments", with(func(r *carrier.Request) { r.Items[0].Quantity = 0 }), 400, carrier.CodeInvalidRequest},
+		"no JSON":          {"POST", "/v1/shipments", "send it", 400, carrier.CodeInvalidRequest},
+		"two objects":      {"POST", "/v1/shipments", "{}{}", 400, carrier.CodeInvalidRequest},
+		"page of nothing":  {"GET", "/v1/shipments?limit=0", nil, 400, carrier.CodeInvalidRequest},
+		"page of too many": {"GET", "/v1/shipments?limit=1001", nil, 400, carrier.CodeInvalidRequest},
+		"page after what":  {"GET", "/v1/shipments?after=shp_nope", nil, 400, carrier.CodeInvalidRequest},
+		"page from when":   {"GET", "/v1/shipments?created_from=yesterday", nil, 400, carrier.CodeInvalidRequest},
+		"get unknown":      {"GET", "/v1/shipments/shp_nope", nil, 404, carrier.CodeNotFound},
+		"cancel unknown":   {"POST", "/v1/shipments/shp_nope/cancel", nil, 404, carrier.CodeNotFound},
+		"dispatch unknown": {"POST", "/v1/shipments/shp_nope/dispatch", nil, 404, carrier.CodeNotFound},
+		"unknown path":     {"GET", "/v2/shipments", nil, 404, carrier.CodeNotFound},
 	}
 	// The group ends when its parallel parts have ended.
 	t.Run("each", func(t *testing.T) {

@@ -6,6 +6,7 @@
 //	POST /v1/shipments                  Request → 201 Shipment
 //	GET  /v1/shipments/{id}             200 Shipment
 //	GET  /v1/shipments?reference=       200 {"shipments":[…]}, oldest first; also ?order_id=
+//	GET  /v1/shipments?limit=           200 {"shipments":[…],"next":…}, a page of all, oldest first
 //	POST /v1/shipments/{id}/cancel      200 Shipment
 //	POST /v1/shipments/{id}/dispatch    200 Shipment
 //	     /_control/…                    see services/simulator/control
@@ -33,6 +34,15 @@
 // which only happens at the carrier itself (act lose). Cancelling a cancelled
 // shipment and dispatching a dispatched one answer 200 and change nothing. A
 // lookup by reference is consistent: it finds whatever has been created.
+//
+// # All shipments
+//
+// Without reference and order_id shipments are listed page by page: limit of them (1 to
+// 1000, default 100), those made after the shipment whose id is after, and with
+// created_from (RFC 3339) those made at that moment or later. next is what to
+// give as after for the page that follows; without it this was the last, until
+// another shipment is made. The list is consistent, and a page costs as much as its
+// shipments, however many there are.
 //
 // # Durability
 //

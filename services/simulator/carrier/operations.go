@@ -55,15 +55,17 @@ type operation struct {
 	name    string // as fault rules and the ledger call it
 	pattern string
 	prepare func(in *input, body io.Reader) func(*tx) outcome
+	when    func(url.Values) bool // tells it from later ones of the same pattern; nil is always
 }
 
 func operations() []operation {
 	return []operation{
-		{"shipments.create", "POST /v1/shipments", create},
-		{"shipments.get", "GET /v1/shipments/{id}", get},
-		{"shipments.find", "GET /v1/shipments", find},
-		{"shipments.cancel", "POST /v1/shipments/{id}/cancel", move((*Shipment).cancel)},
-		{"shipments.dispatch", "POST /v1/shipments/{id}/dispatch", move((*Shipment).dispatch)},
+		{"shipments.create", "POST /v1/shipments", create, nil},
+		{"shipments.get", "GET /v1/shipments/{id}", get, nil},
+		{"shipments.find", "GET /v1/shipments", find, func(q url.Values) bool { return q.Get("reference")+q.Get("order_id") != "" }},
+		{"shipments.list", "GET /v1/shipments", list, nil},
+		{"shipments.cancel", "POST /v1/shipments/{id}/cancel", move((*Shipment).cancel), nil},
+		{"shipments.dispatch", "POST /v1/shipments/{id}/dispatch", move((*Shipment).dispatch), nil},
 	}
 }
 
@@ -113,9 +115,6 @@ func notFound(id string) outcome {
 
 func find(in *input, _ io.Reader) func(*tx) outcome {
 	reference, order := in.query.Get("reference"), in.query.Get("order_id")
-	if reference == "" && order == "" {
-		in.err = invalid("reference or order_id is missing")
-	}
 	return func(t *tx) outcome {
 		list := t.s.byReference[reference]
 		if reference == "" {

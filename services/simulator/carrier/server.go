@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -95,8 +96,15 @@ func (s *Server) now() time.Time { return s.config.Now().UTC().Round(0) }
 
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
+	byPattern := map[string][]operation{}
 	for _, op := range operations() {
-		mux.HandleFunc(op.pattern, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, op) })
+		byPattern[op.pattern] = append(byPattern[op.pattern], op)
+	}
+	for pattern, ops := range byPattern {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			query := r.URL.Query()
+			s.serve(w, r, ops[slices.IndexFunc(ops, func(op operation) bool { return op.when == nil || op.when(query) })])
+		})
 	}
 	mux.Handle("/_control/", s.engine.Handler(s))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

@@ -15,7 +15,7 @@ type store struct {
 	journal *journal.Journal // nil: memory only
 
 	shipments   map[string]*Shipment
-	ordered     []*Shipment // by creation, as are the next two
+	ordered     []*Shipment // by creation, as are the next two; their CreatedAt never goes back
 	byReference map[string][]*Shipment
 	byOrder     map[string][]*Shipment
 }
@@ -37,6 +37,9 @@ func (s *store) put(sh *Shipment) {
 			*old = *sh // read back: the slices hold the first one
 		}
 		return
+	}
+	if n := len(s.ordered); n > 0 && sh.CreatedAt.Before(s.ordered[n-1].CreatedAt) {
+		sh.CreatedAt = s.ordered[n-1].CreatedAt // the clock was put back; lists are cut by time
 	}
 	s.shipments[sh.ID] = sh
 	s.ordered = append(s.ordered, sh)

@@ -18,3 +18,13 @@ func MessageTime(id uuid.UUID) time.Time {
 	copy(ms[2:], id[:6])
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(ms[:]))).UTC()
 }
+
+// MessageBound returns an id that is below those of all messages minted at t or later, and above those minted in an earlier millisecond.
+func MessageBound(t time.Time) uuid.UUID {
+	var id uuid.UUID
+	ms := max(t.UnixMilli(), 0)
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], uint64(ms))
+	copy(id[:6], b[2:])
+	return id
+}

@@ -1,6 +1,7 @@
 package keys_test
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
@@ -27,5 +28,18 @@ func TestMessageTime(t *testing.T) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
+	}
+}
+
+func TestMessageBound(t *testing.T) {
+	t.Parallel()
+	before := time.Now().Add(-time.Millisecond)
+	id := keys.NewMessageID()
+	after := time.Now().Add(time.Millisecond)
+	if low, high := keys.MessageBound(before), keys.MessageBound(after); bytes.Compare(low[:], id[:]) >= 0 || bytes.Compare(id[:], high[:]) >= 0 {
+		t.Errorf("id %s: got bounds %s and %s, want one below and one above", id, low, high)
+	}
+	if got := keys.MessageBound(time.Time{}); got != uuid.Nil {
+		t.Errorf("zero time: got %s, want the zero id", got)
 	}
 }

@@ -1,0 +1,86 @@
+package saga
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Standing is where a saga stands, for those who look whether it goes on.
+type Standing struct {
+	// Instance has its ID, Status, Attention, Reason, Steps and Revision.
+	Instance
+
+	// Overdue is how long ago, by the database, the saga should have been looked at; 0 if that is still to come, or nothing is awaited.
+	Overdue time.Duration
+	// Timed says that the saga has a timer. It is only told of one that has not ended, and must be so unless it needs a person.
+	Timed bool
+}
+
+// The timers are only read where a saga has not ended, and then all of them once: they are about as many as what was begun within a deadline.
+const selectStandings = `
+SELECT saga_id, status, attention, reason, state, revision, now(),
+       CASE WHEN status IN ('running', 'compensating') THEN saga_id IN (SELECT saga_id FROM saga_timer) ELSE false END
+  FROM saga_instance
+ WHERE saga_id = ANY ($1::uuid[])`
+
+// Standings tells where some sagas stand, all at one moment. Those that do not exist are left out.
+func Standings(ctx context.Context, db Querier, ids []uuid.UUID) (map[uuid.UUID]Standing, error) {
+	rows, err := db.Query(ctx, selectStandings, ids)
+	if err != nil {
+		return nil, fmt.Errorf("reading where sagas stand: %w", err)
+	}
+	found := make(map[uuid.UUID]Standing, len(ids))
+	for rows.Next() {
+		var (
+			s     Standing
+			state []byte
+			now   time.Time
+			kept  stored
+		)
+		if err := rows.Scan(&s.ID, &s.Status, &s.Attention, &s.Reason, &state, &s.Revision, &now, &s.Timed); err != nil {
+			rows.Close()
+			return nil, fmt.Errorf("reading where sagas stand: %w", err)
+		}
+		if err := json.Unmarshal(state, &kept); err != nil {
+			rows.Close()
+			return nil, fmt.Errorf("decoding the state of saga %s: %w", s.ID, err)
+		}
+		s.Steps = kept.Steps
+		if due := s.due(); !due.IsZero() && due.Before(now) {
+			s.Overdue = now.Sub(due)
+		}
+		found[s.ID] = s
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("reading where sagas stand: %w", err)
+	}
+	return found, nil
+}
+
+const selectOverdue = `
+SELECT due_at, saga_id
+  FROM saga_timer
+ WHERE (due_at, saga_id) > ($1, $2) AND due_at < now() - $3::interval
+ ORDER BY due_at, saga_id
+ LIMIT $4`
+
+// Overdue gives timers that have been due for longer than an age, at most limit, behind one that was given before; the first to come due is
+// the first.
+func Overdue(ctx context.Context, db Querier, behind Timer, age time.Duration, limit int) ([]Timer, error) {
+	rows, err := db.Query(ctx, selectOverdue, behind.Due, behind.SagaID, age, limit)
+	if err != nil {
+		return nil, fmt.Errorf("reading overdue timers: %w", err)
+	}
+	timers, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Timer, err error) {
+		return t, row.Scan(&t.Due, &t.SagaID)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading overdue timers: %w", err)
+	}
+	return timers, nil
+}

@@ -1,4 +1,5 @@
-// Package verify checks that orders, money and parcels agree: the rules that hold in every case, whatever failed on the way.
+// Package verify checks that orders, money and parcels agree, by the books of the simulators: the rules that hold in every case, whatever
+// failed on the way. They are those of services/internal/verify, in three groups.
 package verify
 
 import (
@@ -6,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/throughline/throughline/services/internal/verify"
 	"github.com/throughline/throughline/services/simulator/control"
 )
 
@@ -19,12 +21,12 @@ type Order struct {
 
 // The statuses of an order.
 const (
-	Pending        = "PENDING"
-	Compensating   = "COMPENSATING"
-	Confirmed      = "CONFIRMED"
-	Failed         = "FAILED"
-	Cancelled      = "CANCELLED"
-	NeedsAttention = "NEEDS_ATTENTION"
+	Pending        = verify.Pending
+	Compensating   = verify.Compensating
+	Confirmed      = verify.Confirmed
+	Failed         = verify.Failed
+	Cancelled      = verify.Cancelled
+	NeedsAttention = verify.NeedsAttention
 )
 
 // Violation is a broken rule.
@@ -38,36 +40,26 @@ type Violation struct {
 func (v Violation) String() string { return fmt.Sprintf("%s %s: %s", v.Rule, v.OrderID, v.Detail) }
 
 // Account is what the outside world holds for one order.
-type Account struct {
-	// Charges counts payments that hold or took money.
-	Charges int
-	// Held, Captured and Refunded are in the provider's minor units.
-	Held, Captured, Refunded int64
-	// Live counts shipments that are not cancelled.
-	Live int
+type Account = verify.Account
+
+// Accounts adds both ledgers up, by order id. Amounts are in the provider's minor units.
+func Accounts(payments control.PaymentLedger, shipments control.CarrierLedger) map[string]Account {
+	return accounts(nil, payments, shipments)
 }
 
-// Net is what was taken and not given back.
-func (a Account) Net() int64 { return a.Captured - a.Refunded }
-
-// Accounts adds both ledgers up, by order id.
-func Accounts(payments control.PaymentLedger, shipments control.CarrierLedger) map[string]Account {
+// accounts adds up what belongs to orders in some currencies; in which an order is that is not among them is not known.
+func accounts(currencies map[string]string, payments control.PaymentLedger, shipments control.CarrierLedger) map[string]Account {
 	accounts := make(map[string]Account)
 	for _, in := range payments.Intents {
 		a := accounts[in.OrderID]
-		a.Held += in.AmountCapturable
-		a.Captured += in.AmountCaptured
-		a.Refunded += in.AmountRefunded
-		if in.AmountCapturable > 0 || in.AmountCaptured > 0 {
-			a.Charges++
-		}
+		a.AddPayment(cmp.Or(currencies[in.OrderID], in.Currency), verify.Payment{
+			Currency: in.Currency, Amount: in.Amount, Held: in.AmountCapturable, Captured: in.AmountCaptured, Refunded: in.AmountRefunded,
+		})
 		accounts[in.OrderID] = a
 	}
 	for _, s := range shipments.Shipments {
 		a := accounts[s.OrderID]
-		if s.Status == "created" || s.Status == "dispatched" {
-			a.Live++
-		}
+		a.AddParcel(s.Status)
 		accounts[s.OrderID] = a
 	}
 	return accounts
@@ -75,22 +67,24 @@ func Accounts(payments control.PaymentLedger, shipments control.CarrierLedger) m
 
 // Settled checks orders that have come to rest:
 //
-//   - G1: at most one charge and one live shipment per order.
+//   - G1: at most one charge and one live shipment per order, and no charge or refund of more than there was.
 //   - G2: CONFIRMED if and only if the total is captured and one shipment is live; closed otherwise means that nothing is
 //     held, captured or live.
 //   - G3: no order is still on its way.
 //
 // Money and parcels of orders that nobody lists are violations, too.
 func Settled(orders []Order, payments control.PaymentLedger, shipments control.CarrierLedger) []Violation {
-	accounts := Accounts(payments, shipments)
-	var found []Violation
-	listed := make(map[string]bool, len(orders))
+	currencies := make(map[string]string, len(orders))
 	for _, o := range orders {
-		listed[o.ID] = true
+		currencies[o.ID] = o.Currency
+	}
+	accounts := accounts(currencies, payments, shipments)
+	var found []Violation
+	for _, o := range orders {
 		found = append(found, check(o, accounts[o.ID])...)
 	}
 	for id, a := range accounts {
-		if !listed[id] && (a.Held != 0 || a.Net() != 0 || a.Live != 0) {
+		if _, listed := currencies[id]; !listed && !a.Empty() {
 			found = append(found, Violation{id, "G2", fmt.Sprintf("no such order, yet %s", a)})
 		}
 	}
@@ -100,33 +94,21 @@ func Settled(orders []Order, payments control.PaymentLedger, shipments control.C
 	return found
 }
 
-func (a Account) String() string {
-	return fmt.Sprintf("%d charges, held %d, captured %d, refunded %d, %d live shipments", a.Charges, a.Held, a.Captured, a.Refunded, a.Live)
-}
-
 func check(o Order, a Account) []Violation {
 	var found []Violation
-	add := func(rule, detail string) { found = append(found, Violation{o.ID, rule, detail + ": " + a.String()}) }
-	if a.Charges > 1 {
-		add("G1", "charged more than once")
-	}
-	if a.Live > 1 {
-		add("G1", "shipped more than once")
+	for _, f := range verify.Judge(o.Status, o.Currency, o.Total, a) {
+		group := "G1"
+		if f.Rule == verify.ConfirmedIsPaidAndShipped || f.Rule == verify.ClosedIsUndone {
+			group = "G2"
+		}
+		found = append(found, Violation{o.ID, group, f.Detail})
 	}
 	switch o.Status {
-	case Confirmed:
-		if a.Net() != o.Total || a.Held != 0 || a.Live != 1 {
-			add("G2", fmt.Sprintf("CONFIRMED for %d %s", o.Total, o.Currency))
-		}
-	case Failed, Cancelled:
-		if a.Net() != 0 || a.Held != 0 || a.Live != 0 {
-			add("G2", o.Status+", but not everything is undone")
-		}
-	case NeedsAttention:
+	case Confirmed, Failed, Cancelled, NeedsAttention:
 	case Pending, Compensating:
-		add("G3", "still "+o.Status)
+		found = append(found, Violation{o.ID, "G3", fmt.Sprintf("still %s: %s", o.Status, a)})
 	default:
-		add("G3", "has the unknown status "+o.Status)
+		found = append(found, Violation{o.ID, "G3", fmt.Sprintf("has the unknown status %s: %s", o.Status, a)})
 	}
 	return found
 }

@@ -9,11 +9,13 @@ import (
 
 func TestSettled(t *testing.T) {
 	t.Parallel()
-	held := control.Intent{OrderID: "o", Status: "requires_capture", Amount: 100, AmountCapturable: 100}
-	taken := control.Intent{OrderID: "o", Status: "succeeded", Amount: 100, AmountCaptured: 100}
-	returned := control.Intent{OrderID: "o", Status: "succeeded", Amount: 100, AmountCaptured: 100, AmountRefunded: 100}
+	held := control.Intent{OrderID: "o", Status: "requires_capture", Currency: "eur", Amount: 100, AmountCapturable: 100}
+	taken := control.Intent{OrderID: "o", Status: "succeeded", Currency: "eur", Amount: 100, AmountCaptured: 100}
+	returned := control.Intent{OrderID: "o", Status: "succeeded", Currency: "eur", Amount: 100, AmountCaptured: 100, AmountRefunded: 100}
 	released := control.Intent{OrderID: "o", Status: "canceled", Amount: 100}
-	live := control.Shipment{OrderID: "o", Status: "dispatched"}
+	dollars, more, back := taken, taken, returned
+	dollars.Currency, more.Amount, back.AmountRefunded = "usd", 90, 110
+	live, lost := control.Shipment{OrderID: "o", Status: "dispatched"}, control.Shipment{OrderID: "o", Status: "lost"}
 	stopped := control.Shipment{OrderID: "o", Status: "cancelled"}
 	for _, tc := range []struct {
 		name      string
@@ -24,6 +26,10 @@ func TestSettled(t *testing.T) {
 	}{
 		{"sold", verify.Confirmed, []control.Intent{taken}, []control.Shipment{live}, nil},
 		{"sold after an undone parcel", verify.Confirmed, []control.Intent{taken}, []control.Shipment{stopped, live}, nil},
+		{"sold, and lost on its way", verify.Confirmed, []control.Intent{taken}, []control.Shipment{lost}, nil},
+		{"sold for other money", verify.Confirmed, []control.Intent{dollars}, []control.Shipment{live}, []string{"G2"}},
+		{"sold, more taken than authorized", verify.Confirmed, []control.Intent{more}, []control.Shipment{live}, []string{"G1"}},
+		{"cancelled, more given back than taken", verify.Cancelled, []control.Intent{back}, nil, []string{"G1", "G2"}},
 		{"sold, not paid", verify.Confirmed, []control.Intent{held}, []control.Shipment{live}, []string{"G2"}},
 		{"sold, not shipped", verify.Confirmed, []control.Intent{taken}, nil, []string{"G2"}},
 		{"sold, shipped twice", verify.Confirmed, []control.Intent{taken}, []control.Shipment{live, live}, []string{"G1", "G2"}},

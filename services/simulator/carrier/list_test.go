@@ -53,7 +53,7 @@ func (s *simulator) list(limit int, after string, from time.Time) (ids []string,
 		for _, sh := range got.Shipments {
 			ids = append(ids, sh.ID)
 		}
-		if pages++; got.Next == "" {
+		if pages++; got.Next == "" || pages > 100 {
 			return ids, pages
 		}
 		after = got.Next

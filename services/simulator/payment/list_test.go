@@ -73,6 +73,7 @@ func TestList(t *testing.T) {
 		"earlier than":            {created: &stripe.RangeQueryParams{LesserThan: at(2)}, want: made[5:]},
 		"between, page by page":   {limit: 1, created: &stripe.RangeQueryParams{GreaterThan: at(0), LesserThan: at(4)}, want: made[2:6]},
 		"within, after one":       {after: made[3], created: &stripe.RangeQueryParams{GreaterThanOrEqual: at(1), LesserThanOrEqual: at(5)}, want: made[4:6]},
+		"up to, after a later":    {after: made[0], created: &stripe.RangeQueryParams{LesserThanOrEqual: at(2)}, want: made[3:]},
 		"in one second":           {exactly: stripe.Int64(at(2)), want: made[3:5]},
 		"at no time":              {created: &stripe.RangeQueryParams{GreaterThan: at(5)}},
 	} {

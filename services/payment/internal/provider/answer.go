@@ -37,6 +37,7 @@ type answer struct {
 	AmountReceived     int64                                  `json:"amount_received"`
 	Currency           stripe.Currency                        `json:"currency"`
 	Metadata           map[string]string                      `json:"metadata"`
+	Created            int64                                  `json:"created"` // for what is listed only
 	CancellationReason stripe.PaymentIntentCancellationReason `json:"cancellation_reason"`
 	NextAction         *stripe.PaymentIntentNextAction        `json:"next_action"`
 	LastPaymentError   *struct {

@@ -24,6 +24,7 @@ const (
 	opCancel   = "cancel"
 	opRefund   = "refund"
 	opRefunds  = "list refunds"
+	opList     = "list"
 )
 
 // DefaultTimeout bounds one request. Two of them, a write and the question that follows when it is not answered, fit into the
@@ -53,6 +54,8 @@ type Config struct {
 // Client calls the provider. It is safe for concurrent use.
 type Client struct {
 	api       *stripe.Client
+	backend   stripe.Backend // for what the SDK reads more of than is wanted
+	key       string
 	transport *http.Transport
 	returnURL string
 }
@@ -78,7 +81,7 @@ func New(cfg Config) *Client {
 		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // errors are returned, and logged once
 	})
 	return &Client{
-		transport: transport, returnURL: cfg.ReturnURL,
+		backend: backend, key: cfg.Key, transport: transport, returnURL: cfg.ReturnURL,
 		// All four: one that is left out is nil, and a client without any calls the real host.
 		api: stripe.NewClient(cfg.Key, stripe.WithBackends(&stripe.Backends{
 			API: lean{backend}, Connect: backend, Uploads: backend, MeterEvents: backend,

@@ -70,6 +70,18 @@ func Replayed(err error) bool {
 
 // fail makes the error of an operation.
 func (p *Payment) fail(operation string, err error) error {
+	e := failure(operation, err)
+	if answer, ok := errors.AsType[*stripe.Error](err); ok && answer.PaymentIntent != nil {
+		if in, err := p.intent(answer.PaymentIntent); err == nil {
+			in.Replayed = e.Replayed
+			e.Intent = &in
+		}
+	}
+	return e
+}
+
+// failure makes the error of an operation that is not about one order, or before what it shows of the order is read.
+func failure(operation string, err error) *Error {
 	e := &Error{Operation: operation, text: safe(err.Error()), cause: err}
 	answer, ok := errors.AsType[*stripe.Error](err)
 	if !ok {
@@ -82,12 +94,6 @@ func (p *Payment) fail(operation string, err error) error {
 	if reusable(operation) && answer.Type == stripe.ErrorTypeIdempotency && answer.HTTPStatusCode == http.StatusBadRequest {
 		// With 400, and not 409, which says that the key is being worked on: something else went under the key, which is used up.
 		e.Replayed = true
-	}
-	if answer.PaymentIntent != nil {
-		if in, err := p.intent(answer.PaymentIntent); err == nil {
-			in.Replayed = e.Replayed
-			e.Intent = &in
-		}
 	}
 	e.reason = refusal(operation, answer)
 	switch answer.HTTPStatusCode {

@@ -29,6 +29,6 @@
 // the beginning, until two looks in a row find the same: the same revision and the same broken rules, with nothing pending. A step that is
 // due, a message in an outbox and a message that its consumer has not acknowledged are pending. What still changes after the last look is in flight.
 //
-// What a run costs: reads of indexes, in pages, one call at a time; a share of the time can be given, see [Options]. Of each order it keeps 64 bytes,
-// up to a quarter more while the list grows, so a million orders take 80 MB. Of the outside it keeps one page.
+// What a run costs: reads of indexes, in pages, one call at a time; a share of the time can be given, see [Options]. Of each order it keeps 56 bytes,
+// up to a quarter more while the list grows, so a million orders take 70 MB. Of the outside it keeps one page.
 package verify

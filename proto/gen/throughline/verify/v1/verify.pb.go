@@ -26,6 +26,7 @@ const (
 type ReceiptState int32
 
 const (
+	// Nothing can be said: it is older than what the service remembers.
 	ReceiptState_RECEIPT_STATE_UNSPECIFIED ReceiptState = 0
 	// It was dealt with: there is one record of it.
 	ReceiptState_RECEIPT_STATE_RECEIVED ReceiptState = 1

@@ -32,8 +32,11 @@ const (
 const DefaultTimeout = 5 * time.Second
 
 const (
-	// maxAnswer bounds an answer. A shipment is under 64 KiB, however many items it has; there may be several.
-	maxAnswer = 1 << 20
+	// maxShipment bounds what one shipment is in an answer, however many items it has.
+	maxShipment = 64 << 10
+	// maxAnswer bounds an answer about one order, which may have several shipments; maxList one about a page of them.
+	maxAnswer = 16 * maxShipment
+	maxList   = MaxPage * maxShipment
 	// maxIdle is how many connections wait for their next call: as many as calls run at one time.
 	maxIdle = 64
 	// idleTimeout ends before that of common load balancers, 60 s, so that a call rarely meets a connection that is being closed.
@@ -266,12 +269,16 @@ func (c *Client) call(ctx context.Context, x *participant.Exchange, operation, m
 		return nil, c.fail(operation, 0, err)
 	}
 	defer func() { _ = resp.Body.Close() }() // it has been read to its end, or failed before
-	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	most := maxAnswer
+	if operation == opList {
+		most = maxList
+	}
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, int64(most)+1))
 	switch {
 	case err != nil:
 		return nil, c.fail(operation, resp.StatusCode, err)
-	case len(answer) > maxAnswer:
-		return nil, c.fail(operation, resp.StatusCode, fmt.Errorf("%w: it is longer than %d bytes", ErrUnreadable, maxAnswer))
+	case len(answer) > most:
+		return nil, c.fail(operation, resp.StatusCode, fmt.Errorf("%w: it is longer than %d bytes", ErrUnreadable, most))
 	case resp.StatusCode == want:
 		return answer, nil
 	}

@@ -17,6 +17,8 @@
 //   - google.protobuf.Timestamp is RFC 3339 in UTC with six digits of a second, which is what Postgres keeps; finer
 //     digits are cut.
 //   - google.protobuf.Duration is seconds with six digits and an s: "1.250000s". It is written only: no request has one.
+//   - A double is the shortest decimal that reads back the same, and bytes are base64 (RFC 4648 section 4, padded). Both are
+//     written only, and for operators: no public message has one, and money is never a double.
 //   - Members of a map are sorted by key, bytewise.
 //   - Strings carry only the escapes that JSON demands. A string that is not valid UTF-8 is an error.
 //
@@ -29,8 +31,9 @@
 //
 // # What is not supported
 //
-// Floating-point numbers, bytes, extensions, groups, maps with keys other than strings, and well-known types other than
-// Timestamp and, in answers, Duration: no public message has them. Both functions answer with an error for such a field.
+// Single-precision numbers, extensions, groups, maps with keys other than strings, and well-known types other than
+// Timestamp and, in answers, Duration: no message that is shown has them. Both functions answer with an error for such a field;
+// Unmarshal for what is written only, too.
 //
 // The package imports nothing of ours, and knows no message by name but these two.
 package jsonpb

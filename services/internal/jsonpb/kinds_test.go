@@ -12,12 +12,15 @@ import (
 )
 
 // kindsFile declares every kind of field that the package renders and our own contracts do not all have, with the
-// fields out of order, and a message with a field that it does not render.
+// fields out of order, a message with fields that it only writes, and one with a field that it does not render.
 const kindsFile = `
 name: "kinds.proto" package: "kinds" syntax: "proto3"
 enum_type { name: "Level"
   value { name: "LEVEL_UNSPECIFIED" number: 0 } value { name: "LEVEL_HIGH" number: 3 } }
-message_type { name: "Floats" field { name: "f" json_name: "f" number: 1 label: LABEL_OPTIONAL type: TYPE_DOUBLE } }
+message_type { name: "Floats" field { name: "f" json_name: "f" number: 1 label: LABEL_OPTIONAL type: TYPE_FLOAT } }
+message_type { name: "Written"
+  field { name: "d" json_name: "d" number: 1 label: LABEL_OPTIONAL type: TYPE_DOUBLE }
+  field { name: "raw" json_name: "raw" number: 2 label: LABEL_OPTIONAL type: TYPE_BYTES } }
 message_type { name: "Kinds"
   field { name: "levels" json_name: "levels" number: 8 label: LABEL_REPEATED type: TYPE_ENUM type_name: ".kinds.Level" }
   field { name: "str" json_name: "str" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }

@@ -2,7 +2,9 @@ package jsonpb
 
 import (
 	"cmp"
+	"encoding/base64"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -18,8 +20,8 @@ import (
 const timestampLayout = "2006-01-02T15:04:05.000000Z"
 
 // Marshal renders a message. Equal messages give equal bytes, in every process of every release that knows the same
-// fields. It fails on an integer beyond ±(2^53−1), on a string that is not UTF-8, on a timestamp outside the years 1 to
-// 9999, and with ErrUnsupported.
+// fields. It fails on an integer beyond ±(2^53−1), on a number that is none or infinite, on a string that is not UTF-8, on a
+// timestamp outside the years 1 to 9999, and with ErrUnsupported.
 func Marshal(m proto.Message) ([]byte, error) {
 	if m == nil || !m.ProtoReflect().IsValid() {
 		return nil, fmt.Errorf("rendering JSON: message is nil")
@@ -154,6 +156,15 @@ func appendValue(b []byte, fd protoreflect.FieldDescriptor, v protoreflect.Value
 			return nil, &Error{Path: path, Detail: "integer beyond ±(2^53−1)"}
 		}
 		return strconv.AppendUint(b, n, 10), nil
+	case protoreflect.DoubleKind:
+		f := v.Float()
+		if math.IsNaN(f) || math.IsInf(f, 0) {
+			return nil, &Error{Path: path, Detail: "number is none, or infinite"}
+		}
+		return strconv.AppendFloat(b, f, 'f', -1, 64), nil
+	case protoreflect.BytesKind:
+		b = base64.StdEncoding.AppendEncode(append(b, '"'), v.Bytes())
+		return append(b, '"'), nil
 	default:
 		return nil, fmt.Errorf("%s: %w", path, ErrUnsupported)
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -106,7 +108,31 @@ func TestMarshalRefuses(t *testing.T) {
 		t.Errorf("Marshal of a Duration with two signs: got %s, want an error", got)
 	}
 	if _, err := jsonpb.Marshal(newFloats(t)); !errors.Is(err, jsonpb.ErrUnsupported) {
-		t.Errorf("Marshal of a double: got %v, want ErrUnsupported", err)
+		t.Errorf("Marshal of a float: got %v, want ErrUnsupported", err)
+	}
+}
+
+// Numbers with a fraction and bytes are written, for operators.
+func TestMarshalWritten(t *testing.T) {
+	t.Parallel()
+	md := kindsMessage(t, "Written")
+	of := func(d float64, raw []byte) proto.Message {
+		m := dynamicpb.NewMessage(md)
+		m.Set(md.Fields().ByName("d"), protoreflect.ValueOfFloat64(d))
+		m.Set(md.Fields().ByName("raw"), protoreflect.ValueOfBytes(raw))
+		return m
+	}
+	for want, m := range map[string]proto.Message{
+		`{"d":0,"raw":""}`: of(0, nil), `{"d":0.1,"raw":"AP8="}`: of(0.1, []byte{0, 255}), `{"d":-1250000.5,"raw":"AAAA"}`: of(-1250000.5, make([]byte, 3)),
+	} {
+		if got, err := jsonpb.Marshal(m); err != nil || string(got) != want {
+			t.Errorf("Marshal: got %s, %v, want %s", got, err, want)
+		}
+	}
+	for _, d := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		if got, err := jsonpb.Marshal(of(d, nil)); err == nil {
+			t.Errorf("Marshal of %v: got %s, want an error", d, got)
+		}
 	}
 }
 

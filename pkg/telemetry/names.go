@@ -21,6 +21,21 @@ const (
 	Duplicate      = attribute.Key("throughline.duplicate")
 	OutboxWaitMS   = attribute.Key("throughline.outbox_wait_ms")
 	Provider       = attribute.Key("throughline.provider")
+	// Operation is a provider's word for what it was asked for, such as "confirm"; ProviderKey what the request can be recognised by there: the
+	// idempotency key or the reference that it carried; ProviderReference the provider's id of what it was about, where that was known.
+	Operation         = attribute.Key("throughline.operation")
+	ProviderKey       = attribute.Key("throughline.provider_key")
+	ProviderReference = attribute.Key("throughline.provider_reference")
+	// ProviderAnswer is the provider's word for how what was asked about is then; ProviderError what was wrong with an answer, or why none came.
+	ProviderAnswer = attribute.Key("throughline.provider_answer")
+	ProviderError  = attribute.Key("throughline.provider_error")
+	// OrderStatus is an order's status, on the span of the change that led to it.
+	OrderStatus = attribute.Key("throughline.order_status")
+	// EdgeAnswer is how a request with an idempotency key was answered: one of the kinds that throughline.edge.answers counts by.
+	EdgeAnswer = attribute.Key("throughline.edge_answer")
+	// From and Cause are on the span of a saga's change: the state before, and what brought the change about.
+	From  = attribute.Key("throughline.from")
+	Cause = attribute.Key("throughline.cause")
 	// Attention is why a person is needed.
 	Attention = attribute.Key("throughline.attention")
 	// Undo is on the spans of what undoes another step.

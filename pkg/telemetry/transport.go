@@ -5,9 +5,9 @@ import (
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc/stats"
 )
 
@@ -48,26 +48,43 @@ func (t *Telemetry) ServerMiddleware(next http.Handler) http.Handler {
 }
 
 // ClientTransport makes client spans and metrics of the calls to an outside
-// provider. It adds no header: neither trace context nor baggage leaves us. A
+// provider. It adds no header: neither trace context nor baggage leaves us. The span of a [Call] is named after its operation, carries what
+// the call says, and ends with it. A
 // nil base is http.DefaultTransport.
 func (t *Telemetry) ClientTransport(base http.RoundTripper, provider string) http.RoundTripper {
-	return labelled{Provider.String(provider), otelhttp.NewTransport(base,
-		otelhttp.WithTracerProvider(t.tracers),
-		otelhttp.WithMeterProvider(t.meters),
-		otelhttp.WithPropagators(propagation.NewCompositeTextMapPropagator()), // none at all
-		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return provider + " " + r.Method }),
-		otelhttp.WithSpanOptions(trace.WithAttributes(Provider.String(provider))),
-	)}
+	with := func(tracers trace.TracerProvider) http.RoundTripper {
+		return otelhttp.NewTransport(base,
+			otelhttp.WithTracerProvider(tracers),
+			otelhttp.WithMeterProvider(t.meters),
+			otelhttp.WithPropagators(propagation.NewCompositeTextMapPropagator()), // none at all
+			otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return provider + " " + r.Method }),
+			otelhttp.WithSpanOptions(trace.WithAttributes(Provider.String(provider))),
+		)
+	}
+	return calls{provider, t.Tracer(tracerName), with(t.tracers), with(noop.NewTracerProvider())}
 }
 
-// labelled gives the metrics of calls an attribute.
-type labelled struct {
-	label attribute.KeyValue
-	next  http.RoundTripper
+// calls gives the metrics of calls an attribute, and makes the spans of those that are a [Call].
+type calls struct {
+	provider string
+	tracer   trace.Tracer
+	traced   http.RoundTripper
+	measured http.RoundTripper // makes no spans
 }
 
-func (l labelled) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c calls) RoundTrip(r *http.Request) (*http.Response, error) {
 	var labels otelhttp.Labeler
-	labels.Add(l.label)
-	return l.next.RoundTrip(r.WithContext(otelhttp.ContextWithClientLabeler(r.Context(), &labels)))
+	labels.Add(Provider.String(c.provider))
+	ctx := otelhttp.ContextWithClientLabeler(r.Context(), &labels)
+	call := callOf(ctx)
+	if call == nil {
+		return c.traced.RoundTrip(r.WithContext(ctx))
+	}
+	ctx, span := call.send(ctx, c.tracer, c.provider, r)
+	resp, err := c.measured.RoundTrip(r.WithContext(ctx))
+	told(span, resp, err)
+	return resp, err
 }
+
+// tracerName names the tracer of the spans that are made here.
+const tracerName = "github.com/throughline/throughline/pkg/telemetry"

@@ -38,6 +38,8 @@ type Exchange struct {
 	Status int
 	// Reference is the outside's id of what it was about, if it was known or answered.
 	Reference string
+	// Answer is the outside's word for how that is then, such as "requires_capture"; empty where the answer has none.
+	Answer string
 	// Error says why there was no answer, or what was wrong with it; empty for a plain success.
 	Error string
 	// Began is when the request was made, by this process's clock, and Took how long it was until its answer, or until it was given up.
@@ -93,6 +95,7 @@ type call struct {
 	Key       string `json:"k,omitempty"`
 	Status    int    `json:"s,omitempty"`
 	Reference string `json:"id,omitempty"`
+	Answer    string `json:"a,omitempty"`
 	Error     string `json:"e,omitempty"`
 	After     int64  `json:"at"` // µs since the attempt began
 	Micros    int64  `json:"us"`
@@ -106,12 +109,13 @@ func (l line) text() string {
 	return string(b) + "\n"
 }
 
-// historyOf gives the line of an attempt that has ended.
-func (r *Runner) historyOf(f *finished, l *ledger) string {
+// historyOf gives the line of an attempt that has ended, at a time by this process's clock.
+func (r *Runner) historyOf(f *finished, l *ledger, ended time.Time) string {
 	h := line{
 		Number: f.record.Attempts, Token: f.record.Token, Owner: r.cfg.Owner,
-		// The claim's time is the database's; what passed since then is our own clock's, which does not jump.
-		At: f.now.Add(max(l.began.Sub(f.began), 0)).UTC().Truncate(time.Microsecond), Micros: r.cfg.Process.Now().Sub(l.began).Microseconds(),
+		// The claim's time is the database's; what passed since we know it is our own clock's, which does not jump. So this is not later than the
+		// attempt began, and earlier by what the database's answer was under way.
+		At: f.now.Add(max(l.began.Sub(f.known), 0)).UTC().Truncate(time.Microsecond), Micros: ended.Sub(l.began).Microseconds(),
 		Outcome: outcomeName(*f),
 	}
 	switch o := f.outcome.(type) {
@@ -134,7 +138,8 @@ func (r *Runner) historyOf(f *finished, l *ledger) string {
 			last = reference
 		}
 		h.Calls = append(h.Calls, call{
-			Operation: x.Operation, Key: brief(x.Key), Status: x.Status, Reference: reference, Error: brief(x.Error),
+			Operation: x.Operation, Key: brief(x.Key), Status: x.Status, Reference: reference, Answer: brief(x.Answer),
+			Error: brief(x.Error),
 			After: max(x.Began.Sub(l.began), 0).Microseconds(), Micros: x.Took.Microseconds(),
 		})
 	}
@@ -235,7 +240,7 @@ func parseHistory(text string) (attempts []Attempt, notices []Notice) {
 			}
 			last = c.Reference
 			a.Exchanges = append(a.Exchanges, Exchange{
-				Operation: c.Operation, Key: c.Key, Status: c.Status, Reference: c.Reference, Error: c.Error,
+				Operation: c.Operation, Key: c.Key, Status: c.Status, Reference: c.Reference, Answer: c.Answer, Error: c.Error,
 				Began: l.At.Add(time.Duration(c.After) * time.Microsecond), Took: time.Duration(c.Micros) * time.Microsecond,
 			})
 		}

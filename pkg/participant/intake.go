@@ -21,7 +21,8 @@ import (
 // intake is one transaction that takes commands in.
 type intake struct {
 	runner  *Runner
-	now     time.Time
+	now     time.Time // the database's
+	known   time.Time // our own, just after that was read
 	records map[Key]*Record
 	rows    map[uuid.UUID]*Row
 	fresh   []*claim     // intents to insert, each with or without a slot
@@ -94,7 +95,7 @@ func (r *Runner) ApplyCommands(ctx context.Context, batch []messaging.Delivery) 
 	left := false
 	for _, c := range in.fresh {
 		if c.slot {
-			c.began = began
+			c.began, c.known = began, in.known
 			r.start(c)
 		} else {
 			left = true
@@ -135,7 +136,7 @@ func (in *intake) read(ctx context.Context, batch []messaging.Delivery) (seen ma
 	if err != nil {
 		return nil, fmt.Errorf("reading steps for commands: %w", err)
 	}
-	in.records, in.rows, in.now = l.Steps, l.Rows, l.Now
+	in.records, in.rows, in.now, in.known = l.Steps, l.Rows, l.Now, in.runner.cfg.Process.Now()
 	return l.Seen, nil
 }
 

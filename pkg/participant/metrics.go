@@ -59,10 +59,10 @@ func withOutcome(step, outcome string) metric.MeasurementOption {
 }
 
 // attempted tells of one attempt.
-func (i *instruments) attempted(ctx context.Context, f *finished, began time.Time) {
+func (i *instruments) attempted(ctx context.Context, f *finished, took time.Duration) {
 	by := withOutcome(f.record.StepName, outcomeName(*f))
 	i.attempts.Add(ctx, 1, by)
 	if !f.blocked {
-		i.duration.Record(ctx, time.Since(began).Seconds(), by)
+		i.duration.Record(ctx, took.Seconds(), by)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/messaging"
@@ -19,26 +20,22 @@ func (r *Runner) perform(ctx context.Context, c *claim) (f finished) {
 	rec := c.record
 	f = finished{claim: c, trace: rec.Trace}
 	ctx = rec.context(ctx)
-	began := time.Now()
-	defer func() { r.told.attempted(ctx, &f, began) }()
+	began := r.cfg.Process.Now()
+	var span trace.Span = noop.Span{}
 	if r.cfg.Tracer != nil {
-		var span trace.Span
-		ctx, span = r.cfg.Tracer.Start(ctx, "perform "+rec.StepName, trace.WithAttributes(
+		ctx, span = r.cfg.Tracer.Start(ctx, "perform "+rec.StepName, trace.WithTimestamp(began), trace.WithAttributes(
 			telemetry.Attempt.Int(rec.Attempts), telemetry.Undo.Bool(len(c.step.Undoes) > 0)))
-		defer func() {
-			span.SetAttributes(telemetry.Outcome.String(outcomeName(f)))
-			if o, ok := f.outcome.(Unknown); ok && !f.blocked {
-				telemetry.Fail(span, o.failure())
-			}
-			span.End()
-		}()
 		f.trace = telemetry.Inject(ctx)
 	}
 	var book *ledger // nil until the attempt has begun
 	defer func() {
+		ended := r.cfg.Process.Now()
 		if book != nil {
-			f.history = r.historyOf(&f, book)
+			f.history = r.historyOf(&f, book, ended)
 		}
+		r.told.attempted(ctx, &f, ended.Sub(began))
+		f.tell(span)
+		span.End(trace.WithTimestamp(ended))
 	}()
 	defer func() {
 		if p := recover(); p != nil {
@@ -74,10 +71,23 @@ func (r *Runner) perform(ctx context.Context, c *claim) (f finished) {
 	}
 	fault.At(fault.StepClaimed, rec.OrderID, rec.StepName)
 	f.follow = r.inDoubt(ctx, rec.OrderID, c.step.Undoes)
-	book = &ledger{began: r.cfg.Process.Now()}
+	book = &ledger{began: began}
 	f.outcome = outcomeOf(c.step.Perform(context.WithValue(ctx, ledgerKey{}, book), call))
 	fault.At(fault.StepCalled, rec.OrderID, rec.StepName)
 	return f
+}
+
+// tell puts on the span of an attempt what came of it.
+func (f *finished) tell(span trace.Span) {
+	span.SetAttributes(telemetry.Outcome.String(outcomeName(*f)))
+	switch o := f.outcome.(type) {
+	case Refused:
+		span.SetAttributes(telemetry.Reason.String(brief(o.Reason)))
+	case Unknown:
+		if !f.blocked {
+			telemetry.Fail(span, o.failure())
+		}
+	}
 }
 
 // context gives a context in the trace that the step belongs to, under which every span and every line of the log says what it is about.

@@ -122,9 +122,9 @@ type claim struct {
 	around map[Key]*Record
 	// slot tells that a slot was taken for the call.
 	slot bool
-	// began is our own clock just before the claim; now is the database's.
-	began time.Time
-	now   time.Time
+	// began is our own clock just before the claim, and known just after it; now is the database's, in between.
+	began, known time.Time
+	now          time.Time
 }
 
 // finished is a claim with what came of it.
@@ -329,6 +329,7 @@ func (r *Runner) claimDue(ctx context.Context) (more bool, err error) {
 	r.backlog.Store(false)       // before looking: whoever finds no slot from now on sets it again
 	began := r.cfg.Process.Now() // before the claim, so that our idea of the lease ends before the database's
 	got, err := r.store.Claim(ctx, r.cfg.Owner, r.cfg.Lease, r.names, free, r.freshOnly(ctx))
+	known := r.cfg.Process.Now()
 	if err != nil {
 		r.backlog.Store(true)
 		return false, err
@@ -339,7 +340,7 @@ func (r *Runner) claimDue(ctx context.Context) (more bool, err error) {
 	r.spend(got.Steps)
 	for i := range got.Steps {
 		record := &got.Steps[i]
-		c := &claim{record: record, step: r.steps[record.StepName], slot: true, began: began, now: got.Now}
+		c := &claim{record: record, step: r.steps[record.StepName], slot: true, began: began, known: known, now: got.Now}
 		if row := got.Rows[record.OrderID]; row != nil {
 			c.row = *row
 		}

@@ -132,7 +132,7 @@ func (p *Payment) Create(ctx context.Context, key uuid.UUID) (payment.Intent, er
 	params.AddMetadata(metaStepKey, p.charge.StepKey.String())
 	params.SetIdempotencyKey(key.String())
 	q := write(ctx, opCreate, key, "")
-	pi, err := p.client.api.V1PaymentIntents.Create(ctx, params)
+	pi, err := p.client.api.V1PaymentIntents.Create(q.ctx, params)
 	return p.answer(q, pi, err)
 }
 
@@ -146,7 +146,7 @@ func (p *Payment) Confirm(ctx context.Context, key uuid.UUID, id string) (paymen
 	params.AddExpand(charge)
 	params.SetIdempotencyKey(key.String())
 	q := write(ctx, opConfirm, key, id)
-	pi, err := p.client.api.V1PaymentIntents.Confirm(ctx, id, params)
+	pi, err := p.client.api.V1PaymentIntents.Confirm(q.ctx, id, params)
 	return p.answer(q, pi, err)
 }
 
@@ -155,7 +155,7 @@ func (p *Payment) Retrieve(ctx context.Context, id string) (payment.Intent, erro
 	params := &stripe.PaymentIntentRetrieveParams{}
 	params.AddExpand(charge)
 	q := question(ctx, opRetrieve, id)
-	pi, err := p.client.api.V1PaymentIntents.Retrieve(ctx, id, params)
+	pi, err := p.client.api.V1PaymentIntents.Retrieve(q.ctx, id, params)
 	return p.answer(q, pi, err)
 }
 
@@ -166,8 +166,8 @@ func (p *Payment) Find(ctx context.Context) (found []payment.Intent, err error) 
 		Query: fmt.Sprintf("metadata['%s']:'%s'", metaOrderID, p.charge.OrderID), Single: true,
 	}}
 	q := question(ctx, opSearch, "")
-	defer func() { q.note(nil, "", err) }()
-	for pi, err := range p.client.api.V1PaymentIntents.Search(ctx, params) {
+	defer func() { q.note(nil, "", "", err) }()
+	for pi, err := range p.client.api.V1PaymentIntents.Search(q.ctx, params) {
 		if err != nil {
 			return nil, p.fail(opSearch, err)
 		}
@@ -184,7 +184,7 @@ func (p *Payment) Capture(ctx context.Context, key uuid.UUID, id string) (paymen
 	params.AddExpand(charge)
 	params.SetIdempotencyKey(key.String())
 	q := write(ctx, opCapture, key, id)
-	pi, err := p.client.api.V1PaymentIntents.Capture(ctx, id, params)
+	pi, err := p.client.api.V1PaymentIntents.Capture(q.ctx, id, params)
 	return p.answer(q, pi, err)
 }
 
@@ -193,7 +193,7 @@ func (p *Payment) Cancel(ctx context.Context, key uuid.UUID, id string, why paym
 	params := &stripe.PaymentIntentCancelParams{CancellationReason: stripe.String(string(why))}
 	params.SetIdempotencyKey(key.String())
 	q := write(ctx, opCancel, key, id)
-	pi, err := p.client.api.V1PaymentIntents.Cancel(ctx, id, params)
+	pi, err := p.client.api.V1PaymentIntents.Cancel(q.ctx, id, params)
 	return p.answer(q, pi, err)
 }
 
@@ -204,19 +204,19 @@ func (p *Payment) RefundRest(ctx context.Context, key uuid.UUID, id string) (pay
 	params.AddMetadata(metaOrderID, p.charge.OrderID.String())
 	params.SetIdempotencyKey(key.String())
 	q := write(ctx, opRefund, key, id)
-	r, err := p.client.api.V1Refunds.Create(ctx, params)
+	r, err := p.client.api.V1Refunds.Create(q.ctx, params)
 	if err != nil {
 		err = p.fail(opRefund, err)
-		q.note(nil, "", err)
+		q.note(nil, "", "", err)
 		return payment.Refund{}, err
 	}
 	refund, err := p.refund(r, id)
 	if err != nil {
 		err = p.fail(opRefund, err)
-		q.note(r.LastResponse, "", err)
+		q.note(r.LastResponse, "", "", err)
 		return payment.Refund{}, err
 	}
-	q.note(r.LastResponse, refund.ID, nil)
+	q.note(r.LastResponse, refund.ID, string(refund.Status), nil)
 	refund.Replayed = r.LastResponse != nil && replayed(r.LastResponse)
 	return refund, nil
 }
@@ -226,8 +226,8 @@ func (p *Payment) Refunds(ctx context.Context, id string) (refunds []payment.Ref
 	params := &stripe.RefundListParams{PaymentIntent: stripe.String(id)}
 	params.Limit = stripe.Int64(100)
 	q := question(ctx, opRefunds, id)
-	defer func() { q.note(nil, "", err) }()
-	for r, err := range p.client.api.V1Refunds.List(ctx, params) {
+	defer func() { q.note(nil, "", "", err) }()
+	for r, err := range p.client.api.V1Refunds.List(q.ctx, params) {
 		if err != nil {
 			return nil, p.fail(opRefunds, err)
 		}
@@ -254,17 +254,17 @@ func (p *Payment) refund(r *stripe.Refund, intent string) (payment.Refund, error
 // answer turns what the SDK returns into an intent of ours, or an error.
 func (p *Payment) answer(q request, pi *stripe.PaymentIntent, err error) (payment.Intent, error) {
 	if err != nil {
-		err = p.fail(q.operation, err)
-		q.note(nil, "", err)
+		err = p.fail(q.Operation, err)
+		q.note(nil, "", "", err)
 		return payment.Intent{}, err
 	}
 	in, err := p.intent(pi)
 	if err != nil {
-		err = p.fail(q.operation, err)
-		q.note(pi.LastResponse, "", err)
+		err = p.fail(q.Operation, err)
+		q.note(pi.LastResponse, "", "", err)
 		return payment.Intent{}, err
 	}
-	q.note(pi.LastResponse, in.ID, nil)
+	q.note(pi.LastResponse, in.ID, string(in.Status), nil)
 	in.Replayed = pi.LastResponse != nil && replayed(pi.LastResponse)
 	return in, nil
 }

@@ -4,34 +4,35 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/stripe/stripe-go/v82"
 
 	"github.com/throughline/throughline/pkg/participant"
+	"github.com/throughline/throughline/pkg/telemetry"
 )
 
-// request is one that is under way. What comes of it goes on record with the attempt that made it.
+// request is one that is under way. What comes of it goes on record with the attempt that made it, and on its span.
 type request struct {
-	ctx       context.Context //nolint:containedctx // it is that of one request, and lives as long
-	operation string
-	key       string // the idempotency key; empty for a question
-	reference string // the id of what is asked about; empty where it is not known yet
-	began     time.Time
+	*telemetry.Call
+
+	ctx context.Context //nolint:containedctx // it is that of one request, which is made with it, and lives as long
 }
 
 func write(ctx context.Context, operation string, key uuid.UUID, id string) request {
-	return request{ctx, operation, key.String(), id, time.Now()}
+	return begin(ctx, &telemetry.Call{Operation: operation, Key: key.String(), Reference: id})
 }
 
 func question(ctx context.Context, operation, id string) request {
-	return request{ctx, operation, "", id, time.Now()}
+	return begin(ctx, &telemetry.Call{Operation: operation, Reference: id})
 }
 
-// note puts the request on record. answered is the answer to a success, err what [Payment.fail] has made of anything else.
-func (r request) note(answered *stripe.APIResponse, id string, err error) {
-	x := participant.Exchange{Operation: r.operation, Key: r.key, Reference: r.reference, Began: r.began, Took: time.Since(r.began)}
+func begin(ctx context.Context, call *telemetry.Call) request { return request{call, call.Begin(ctx)} }
+
+// note puts the request on record. answered is the answer to a success, about what has that id and status; err is what [Payment.fail] has made of
+// anything else.
+func (r request) note(answered *stripe.APIResponse, id, status string, err error) {
+	x := participant.Exchange{Operation: r.Operation, Key: r.Key, Reference: r.Reference, Answer: status}
 	if id != "" {
 		x.Reference = id
 	}
@@ -50,8 +51,9 @@ func (r request) note(answered *stripe.APIResponse, id string, err error) {
 			x.Error = e.Code + ": " + e.text
 		}
 		if e.Intent != nil {
-			x.Reference = e.Intent.ID
+			x.Reference, x.Answer = e.Intent.ID, string(e.Intent.Status)
 		}
 	}
+	x.Began, x.Took = r.Done(x.Answer, x.Reference, x.Error)
 	participant.Note(r.ctx, x)
 }

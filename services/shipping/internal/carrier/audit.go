@@ -62,8 +62,8 @@ func (c *Client) FindShipments(ctx context.Context, orderID uuid.UUID) ([]Entry,
 }
 
 func (c *Client) entries(ctx context.Context, operation string, query url.Values) ([]Entry, string, error) {
-	var x participant.Exchange // of no attempt, so on no record
-	answer, err := c.call(ctx, &x, operation, http.MethodGet, "?"+query.Encode(), nil, http.StatusOK)
+	x := participant.Exchange{Operation: operation} // of no attempt, so on no record
+	answer, err := c.call(ctx, &x, http.MethodGet, "?"+query.Encode(), nil, http.StatusOK)
 	if err != nil {
 		return nil, "", err
 	}

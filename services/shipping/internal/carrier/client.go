@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/throughline/throughline/pkg/participant"
+	"github.com/throughline/throughline/pkg/telemetry"
 	"github.com/throughline/throughline/services/shipping/internal/shipping"
 )
 
@@ -141,29 +142,30 @@ func (o *Order) Create(ctx context.Context, to shipping.Address, items []shippin
 	if err != nil {
 		return shipping.Shipment{}, o.client.fail(opCreate, 0, err)
 	}
-	return o.one(ctx, opCreate, http.MethodPost, "", body, http.StatusCreated)
+	return o.one(ctx, o.exchange(opCreate, ""), http.MethodPost, "", body, http.StatusCreated)
 }
 
 // Get asks for a shipment as it is now.
 func (o *Order) Get(ctx context.Context, id string) (shipping.Shipment, error) {
-	return o.one(ctx, opGet, http.MethodGet, "/"+url.PathEscape(id), nil, http.StatusOK)
+	return o.one(ctx, o.exchange(opGet, id), http.MethodGet, "/"+url.PathEscape(id), nil, http.StatusOK)
 }
 
 // Cancel cancels a shipment. It may be repeated.
 func (o *Order) Cancel(ctx context.Context, id string) (shipping.Shipment, error) {
-	return o.one(ctx, opCancel, http.MethodPost, "/"+url.PathEscape(id)+"/cancel", nil, http.StatusOK)
+	return o.one(ctx, o.exchange(opCancel, id), http.MethodPost, "/"+url.PathEscape(id)+"/cancel", nil, http.StatusOK)
 }
 
 // Dispatch sends a shipment on its way. It may be repeated.
 func (o *Order) Dispatch(ctx context.Context, id string) (shipping.Shipment, error) {
-	return o.one(ctx, opDispatch, http.MethodPost, "/"+url.PathEscape(id)+"/dispatch", nil, http.StatusOK)
+	return o.one(ctx, o.exchange(opDispatch, id), http.MethodPost, "/"+url.PathEscape(id)+"/dispatch", nil, http.StatusOK)
 }
 
 // Find lists all shipments of the order's reference, oldest first. What a creation that was answered has made is in it.
 func (o *Order) Find(ctx context.Context) ([]shipping.Shipment, error) {
-	var x participant.Exchange
-	answer, err := o.client.call(ctx, &x, opFind, http.MethodGet, "?reference="+url.QueryEscape(o.reference.String()), nil, http.StatusOK)
-	defer func() { o.note(ctx, x) }()
+	x := o.exchange(opFind, "")
+	ctx, call := begin(ctx, &x)
+	defer func() { note(ctx, call, x) }()
+	answer, err := o.client.call(ctx, &x, http.MethodGet, "?reference="+url.QueryEscape(o.reference.String()), nil, http.StatusOK)
 	if err != nil {
 		return nil, err
 	}
@@ -171,13 +173,17 @@ func (o *Order) Find(ctx context.Context) ([]shipping.Shipment, error) {
 		Shipments *[]shipment `json:"shipments"`
 	}
 	if err := json.Unmarshal(answer, &list); err != nil || list.Shipments == nil {
-		return nil, o.client.fail(opFind, http.StatusOK, errors.Join(ErrUnreadable, err))
+		err = o.client.fail(opFind, http.StatusOK, errors.Join(ErrUnreadable, err))
+		x.Error = err.Error()
+		return nil, err
 	}
 	found := make([]shipping.Shipment, 0, len(*list.Shipments))
 	for _, s := range *list.Shipments {
 		ours, err := o.ours(s)
 		if err != nil {
-			return nil, o.client.fail(opFind, http.StatusOK, err)
+			err = o.client.fail(opFind, http.StatusOK, err)
+			x.Error = err.Error()
+			return nil, err
 		}
 		found = append(found, ours)
 	}
@@ -185,32 +191,42 @@ func (o *Order) Find(ctx context.Context) ([]shipping.Shipment, error) {
 }
 
 // one makes a call whose answer is one shipment.
-func (o *Order) one(ctx context.Context, operation, method, path string, body []byte, want int) (shipping.Shipment, error) {
-	var x participant.Exchange
-	answer, err := o.client.call(ctx, &x, operation, method, path, body, want)
-	defer func() { o.note(ctx, x) }()
+func (o *Order) one(ctx context.Context, x participant.Exchange, method, path string, body []byte, want int) (shipping.Shipment, error) {
+	ctx, call := begin(ctx, &x)
+	defer func() { note(ctx, call, x) }()
+	answer, err := o.client.call(ctx, &x, method, path, body, want)
 	if err != nil {
 		return shipping.Shipment{}, err
 	}
 	var s shipment
 	if err := json.Unmarshal(answer, &s); err != nil {
-		err = o.client.fail(operation, want, errors.Join(ErrUnreadable, err))
+		err = o.client.fail(x.Operation, want, errors.Join(ErrUnreadable, err))
 		x.Error = err.Error()
 		return shipping.Shipment{}, err
 	}
 	ours, err := o.ours(s)
 	if err != nil {
-		err = o.client.fail(operation, want, err)
+		err = o.client.fail(x.Operation, want, err)
 		x.Error = err.Error()
 		return shipping.Shipment{}, err
 	}
-	x.Reference = ours.ID
+	x.Reference, x.Answer = ours.ID, string(ours.Status)
 	return ours, nil
 }
 
-// note puts a request on record with the attempt that made it.
-func (o *Order) note(ctx context.Context, x participant.Exchange) {
-	x.Key = o.reference.String()
+// exchange is a request of an order, about a shipment if its id is known, as it goes on record.
+func (o *Order) exchange(operation, id string) participant.Exchange {
+	return participant.Exchange{Operation: operation, Key: o.reference.String(), Reference: id}
+}
+
+func begin(ctx context.Context, x *participant.Exchange) (context.Context, *telemetry.Call) {
+	call := &telemetry.Call{Operation: x.Operation, Key: x.Key, Reference: x.Reference}
+	return call.Begin(ctx), call
+}
+
+// note puts a request on record with the attempt that made it, and ends its span.
+func note(ctx context.Context, call *telemetry.Call, x participant.Exchange) {
+	x.Began, x.Took = call.Done(x.Answer, x.Reference, x.Error)
 	participant.Note(ctx, x)
 }
 
@@ -236,10 +252,9 @@ func plausible(id string) bool {
 }
 
 // call makes one request and gives the answer's body if its status is the one wanted. x is what goes on record of it.
-func (c *Client) call(ctx context.Context, x *participant.Exchange, operation, method, path string, body []byte, want int) (answer []byte, err error) {
-	x.Operation, x.Began = operation, time.Now()
+func (c *Client) call(ctx context.Context, x *participant.Exchange, method, path string, body []byte, want int) (answer []byte, err error) {
+	operation := x.Operation
 	defer func() {
-		x.Took = time.Since(x.Began)
 		if e, ok := errors.AsType[*Error](err); ok {
 			x.Status, x.Error = e.Status, e.text
 			if e.Code != "" {

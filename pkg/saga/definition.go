@@ -288,6 +288,14 @@ func (d *Definition[T]) find(name string) (i int, undo, ok bool) {
 	return 0, false, false
 }
 
+// Undoes names the step that an undo undoes; empty if there is no undo of that name.
+func (d *Definition[T]) Undoes(undo string) string {
+	if i, undoing, ok := d.find(undo); ok && undoing {
+		return d.steps[i].name
+	}
+	return ""
+}
+
 // Name is the saga's name.
 func (d *Definition[T]) Name() string { return d.name }
 

@@ -76,7 +76,7 @@ type Config[T proto.Message] struct {
 	// Meter tells what becomes of sagas, how many need attention, and how many are left alone; nil tells nobody.
 	Meter metric.Meter
 	// Observe, if not nil, is told of each change after its commit, once, unless the answer of the commit or this process is lost. It must
-	// not block. ctx is in the saga's trace.
+	// not block. ctx is in the saga's trace; if the saga as a whole has changed, it has the span of that.
 	Observe func(ctx context.Context, change Change[T])
 	// Source names the service in messages, such as "/order".
 	Source string
@@ -161,6 +161,8 @@ type Birth struct {
 	record  *Record
 	chain   outbox.Chain
 	history History
+	undoes  func(string) string
+	began   time.Time // by this process's clock
 }
 
 // ID is the saga's id.
@@ -173,6 +175,7 @@ func (e *Engine[T]) Begin(ctx context.Context, d *Definition[T], id uuid.UUID, k
 	if err != nil {
 		return nil, fmt.Errorf("encoding the data of saga %s: %w", id, err)
 	}
+	began := time.Now()
 	now = now.Truncate(time.Microsecond) // as the database keeps it
 	before := d.New(id, key)
 	after, effects, err := d.Advance(before, data, Started{}, now)
@@ -185,7 +188,7 @@ func (e *Engine[T]) Begin(ctx context.Context, d *Definition[T], id uuid.UUID, k
 	if err := e.fill(&chain, r, Change[T]{Before: before, After: after, Data: data, At: now}, effects, r.Trace); err != nil {
 		return nil, err
 	}
-	return &Birth{record: r, chain: chain, history: History{id, 1, effects.Transitions}}, nil
+	return &Birth{r, chain, History{id, 1, effects.Transitions}, d.Undoes, began}, nil
 }
 
 // QueueBirths adds the rows of sagas that begin to a batch, which runs as one transaction on Postgres: the sagas, their first
@@ -219,7 +222,10 @@ func unitOf(births []*Birth) *Unit {
 func (e *Engine[T]) Born(births []*Birth) {
 	e.cfg.Relay.HandOff(chains(births))
 	for _, b := range births {
-		e.told.started.Add(telemetry.Extract(context.Background(), b.record.Trace), 1, withSaga(b.record.Definition))
+		ctx := telemetry.WithAttributes(telemetry.Extract(context.Background(), b.record.Trace), b.record.identity()...)
+		_, end := e.show(ctx, b.record, b.history.Transitions, b.undoes, b.began)
+		end()
+		e.told.started.Add(ctx, 1, withSaga(b.record.Definition))
 	}
 }
 
@@ -307,7 +313,7 @@ func (e *Engine[T]) cancelOnce(ctx context.Context, id uuid.UUID, extra func(*pg
 	if err != nil {
 		return Instance{}, err
 	}
-	w := &work[T]{engine: e, now: now, sagas: make(map[uuid.UUID]*item[T])}
+	w := e.work(now)
 	it, err := w.item(r)
 	if err != nil {
 		return Instance{}, err

@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"cmp"
 	"github.com/google/uuid"
 
 	"github.com/throughline/throughline/pkg/messaging"
@@ -93,6 +94,28 @@ type Transition struct {
 	CauseID uuid.UUID
 	// Attempt counts the sends of the command that the new state sent; 0 if it sent none.
 	Attempt int
+}
+
+// Title tells a transition to people, the same wherever it is told: "create_shipment: sent → refused". undoes is the step that Step undoes, if it
+// is an undo; see [Definition.Undoes].
+func (t Transition) Title(undoes string) string {
+	what := cmp.Or(t.Step, "saga")
+	switch {
+	case undoes != "":
+		what += ", of " + undoes
+	case t.Step == "" && t.To == string(Compensating):
+		return "undo decided: saga " + cmp.Or(t.From, "idle") + " → " + t.To
+	}
+	return what + ": " + cmp.Or(t.From, "idle") + " → " + cmp.Or(t.To, "idle")
+}
+
+// Undoing tells whether the transition belongs to undoing what was done.
+func (t Transition) Undoing() bool {
+	switch t.To {
+	case string(Undoing), string(Undone), string(UndoRefused), string(Compensating), string(Compensated):
+		return true
+	}
+	return false
 }
 
 // Question is what to ask a participant.

@@ -33,7 +33,7 @@ func (e *Engine[T]) ApplyReplies(ctx context.Context, batch []messaging.Delivery
 	if err != nil {
 		return fmt.Errorf("reading sagas for replies: %w", err)
 	}
-	w := &work[T]{engine: e, now: l.Now, sagas: make(map[uuid.UUID]*item[T])}
+	w := e.work(l.Now)
 
 	var marks []uuid.UUID
 	committing := ctx

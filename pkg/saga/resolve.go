@@ -127,7 +127,7 @@ func (e *Engine[T]) resolveOnce(ctx context.Context, id uuid.UUID, r Resolved, e
 	if err != nil {
 		return Instance{}, err
 	}
-	w := &work[T]{engine: e, now: now, sagas: make(map[uuid.UUID]*item[T])}
+	w := e.work(now)
 	it, err := w.item(record)
 	if err != nil {
 		return Instance{}, err

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/throughline/throughline/pkg/keys"
 	"github.com/throughline/throughline/pkg/telemetry"
 )
 
@@ -89,6 +90,7 @@ func (w *work[T]) committed(ctx context.Context) {
 			continue
 		}
 		ctx := telemetry.WithAttributes(telemetry.Extract(ctx, it.trace), it.record.identity()...)
+		within, end := w.engine.show(ctx, it.record, it.transitions, it.definition.Undoes, w.began)
 		for _, t := range it.transitions {
 			if t.Step == "" {
 				w.tellSaga(ctx, it, t)
@@ -97,9 +99,45 @@ func (w *work[T]) committed(ctx context.Context) {
 			}
 		}
 		if observe := w.engine.cfg.Observe; observe != nil {
-			observe(ctx, Change[T]{Before: it.before, After: it.record.Instance, Data: it.data, At: w.now})
+			observe(within, Change[T]{Before: it.before, After: it.record.Instance, Data: it.data, At: w.now})
 		}
+		end()
 	}
+}
+
+// show makes the spans of transitions that have been committed, in the trace of ctx: each from when it was begun to be decided about until now. The
+// context that it gives has the span of the saga as a whole, if that has changed, which is open until end is called.
+func (e *Engine[T]) show(ctx context.Context, r *Record, transitions []Transition, undoes func(string) string, began time.Time) (
+	within context.Context, end func(),
+) {
+	within, end = ctx, func() {}
+	if e.tracer == nil {
+		return within, end
+	}
+	ended := trace.WithTimestamp(time.Now())
+	for i, t := range transitions {
+		attrs := []attribute.KeyValue{
+			telemetry.From.String(t.From), telemetry.Outcome.String(t.To), telemetry.Cause.String(t.Cause), telemetry.Undo.Bool(t.Undoing()),
+		}
+		if t.Step != "" {
+			attrs = append(attrs, telemetry.Step.String(t.Step), telemetry.StepKey.String(keys.StepKey(r.ID, t.Step).String()))
+		} else {
+			attrs = append(attrs, telemetry.SagaState.String(t.To))
+			if r.Reason != "" {
+				attrs = append(attrs, telemetry.Reason.String(r.Reason))
+			}
+		}
+		// A microsecond apart, so that those of one transaction are shown in their order.
+		at := trace.WithTimestamp(began.Add(time.Duration(i) * time.Microsecond))
+		of, span := e.tracer.Start(ctx, t.Title(undoes(t.Step)), at, trace.WithAttributes(attrs...))
+		if t.Step != "" {
+			span.End(ended)
+			continue
+		}
+		end() // the one before
+		within, end = of, func() { span.End(ended) }
+	}
+	return within, end
 }
 
 // tellSaga tells of a transition of a saga as a whole.

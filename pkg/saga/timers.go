@@ -122,7 +122,8 @@ func putOff(id uuid.UUID, failures int) time.Duration {
 // fire asks about the overdue steps of one saga and applies the answers. A saga that changed meanwhile is left to its next
 // timer, which is due at once.
 func (e *Engine[T]) fire(ctx context.Context, p *pass, r *Record, now time.Time, fired []Timer) (err error) {
-	w := &work[T]{engine: e, now: now, sagas: make(map[uuid.UUID]*item[T]), fired: fired}
+	w := e.work(now)
+	w.fired = fired
 	it, err := w.item(r)
 	if err != nil {
 		return err

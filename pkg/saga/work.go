@@ -15,9 +15,15 @@ import (
 // work is one transaction's changes to sagas, folded by saga.
 type work[T proto.Message] struct {
 	engine *Engine[T]
-	now    time.Time
+	now    time.Time // the database's
+	began  time.Time // our own
 	sagas  map[uuid.UUID]*item[T]
 	fired  []Timer // timers that led to this work, and fall away with it
+}
+
+// work begins a transaction, at a time that was read from the database.
+func (e *Engine[T]) work(now time.Time) *work[T] {
+	return &work[T]{engine: e, now: now, began: time.Now(), sagas: make(map[uuid.UUID]*item[T])}
 }
 
 // item is what one transaction does to one saga.

@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/throughline/throughline/pkg/saga"
 	"github.com/throughline/throughline/pkg/telemetry"
@@ -40,6 +41,7 @@ func observer(m metric.Meter, log *slog.Logger) func(context.Context, saga.Chang
 		if outcome, ok := by[after]; ok {
 			orders.Add(ctx, 1, outcome)
 		}
+		trace.SpanFromContext(ctx).SetAttributes(telemetry.OrderStatus.String(string(after)))
 		log.InfoContext(ctx, "order changed", "from", before, telemetry.LogState, after)
 	}
 }

@@ -151,7 +151,6 @@ func (s *Server) replay(ctx context.Context, req *orderv1.CreateOrderRequest, pl
 		// A repeat has a trace of its own, and leads to the one in which the order was placed.
 		link.Attributes = []attribute.KeyValue{telemetry.Relation.String(telemetry.RelationRetry)}
 		span.AddLink(link)
-		span.SetAttributes(telemetry.Replayed.Bool(true))
 	}
 	if row == nil {
 		if unknown == nil {
@@ -165,6 +164,7 @@ func (s *Server) replay(ctx context.Context, req *orderv1.CreateOrderRequest, pl
 			return nil, err
 		}
 	}
+	span.SetAttributes(telemetry.Replayed.Bool(unknown == nil))
 	record, ok := found[id]
 	if !ok {
 		o, err := s.answerNow(ctx, row)

@@ -20,6 +20,7 @@ import (
 	trailv1 "github.com/throughline/throughline/proto/gen/throughline/trail/v1"
 	"github.com/throughline/throughline/services/internal/topology"
 	"github.com/throughline/throughline/services/internal/trail"
+	"github.com/throughline/throughline/services/order/internal/placeorder"
 	"github.com/throughline/throughline/services/order/internal/postgres"
 )
 
@@ -150,7 +151,7 @@ func (t Trail) edge(ctx context.Context, row *postgres.Row, _ bool) ([]*trailv1.
 	}
 	if r, ok := found[row.OrderID]; ok {
 		e.At, e.Instance, e.Outcome = timestamppb.New(r.CreatedAt), r.Instance, "kept"
-		e.Title = fmt.Sprintf("key answered; %d replays, %d mismatches", r.Replays, r.Mismatches)
+		e.Title = "key first seen and answered; " + times(r.Replays, "replay") + ", " + times(r.Mismatches, "mismatch")
 		e.Attributes = map[string]string{
 			"replays": strconv.FormatInt(r.Replays, 10), "mismatches": strconv.FormatInt(r.Mismatches, 10), "expires_at": r.ExpiresAt.UTC().Format(time.RFC3339Nano),
 		}
@@ -161,6 +162,17 @@ func (t Trail) edge(ctx context.Context, row *postgres.Row, _ bool) ([]*trailv1.
 		}
 	}
 	return []*trailv1.Entry{e}, nil
+}
+
+// times counts in words.
+func times(n int64, word string) string {
+	switch {
+	case n == 1:
+		return "1 " + word
+	case strings.HasSuffix(word, "ch"):
+		return strconv.FormatInt(n, 10) + " " + word + "es"
+	}
+	return strconv.FormatInt(n, 10) + " " + word + "s"
 }
 
 func (t Trail) cancellations(ctx context.Context, row *postgres.Row, reveal bool) ([]*trailv1.Entry, error) {
@@ -202,19 +214,19 @@ func (t Trail) transitions(ctx context.Context, row *postgres.Row) (entries []*t
 		if i >= maxTransitions/2 && i < len(history)-maxTransitions/2 {
 			continue
 		}
-		entries = append(entries, transition(h, position))
+		e := transition(h, position)
+		if h.Step == "" && h.Undoing() {
+			e.Reason = row.FailureReason
+		}
+		entries = append(entries, e)
 	}
 	return entries, leftOut, nil
 }
 
 func transition(h *saga.Entry, position int64) *trailv1.Entry {
-	what := h.Step
-	if what == "" {
-		what = "saga"
-	}
 	e := &trailv1.Entry{
 		EntryId: fmt.Sprintf("transition/%d/%d", h.Revision, position), At: timestamppb.New(h.At), Kind: trailv1.EntryKind_ENTRY_KIND_TRANSITION, Step: h.Step,
-		Title: fmt.Sprintf("%s: %s → %s", what, orWord(h.From, "idle"), orWord(h.To, "idle")), Outcome: h.To, Undo: undoing(h.To),
+		Title: h.Title(placeorder.Definition.Undoes(h.Step)), Outcome: h.To, Undo: h.Undoing(),
 		Attributes: map[string]string{
 			"from": h.From, "to": h.To, "cause": h.Cause, "revision": strconv.FormatInt(h.Revision, 10), "place": fmt.Sprintf("%08d/%04d", h.Revision, position),
 		},
@@ -234,21 +246,6 @@ func transition(h *saga.Entry, position int64) *trailv1.Entry {
 		e.CausedBy = "order"
 	}
 	return e
-}
-
-func orWord(s, word string) string {
-	if s == "" {
-		return word
-	}
-	return s
-}
-
-func undoing(state string) bool {
-	switch state {
-	case string(saga.Undoing), string(saga.Undone), string(saga.UndoRefused), string(saga.Compensating), string(saga.Compensated):
-		return true
-	}
-	return false
 }
 
 // persons tells that a person is needed, and what persons have decided.

@@ -55,6 +55,9 @@ func (m *Message) Attributes(operation string) []attribute.KeyValue {
 	if m.Outcome != "" {
 		attrs = append(attrs, telemetry.Outcome.String(m.Outcome))
 	}
+	if m.Reason != "" {
+		attrs = append(attrs, telemetry.Reason.String(m.Reason))
+	}
 	return attrs
 }
 

@@ -7,7 +7,9 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
 
+	"github.com/throughline/throughline/pkg/telemetry"
 	"github.com/throughline/throughline/services/internal/grpcx"
 )
 
@@ -55,10 +57,11 @@ func withKind(operation, kind string) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attribute.String("operation", operation), attribute.String("kind", kind)))
 }
 
-// answered tells of one answer of a method.
+// answered tells of one answer of a method, on the request's span too.
 func (i *instruments) answered(ctx context.Context, method, kind string) {
 	if operation, ok := operations[method]; ok {
 		i.answers.Add(ctx, 1, withKind(operation, kind))
+		trace.SpanFromContext(ctx).SetAttributes(telemetry.EdgeAnswer.String(kind))
 	}
 }
 

@@ -98,7 +98,7 @@ func (s *server) openDatabase(ctx context.Context, owner string) (*pgxpool.Pool,
 		PlanOnce: true, StatementTimeout: statementTimeout,
 	}
 	if s.tel.Exporting() {
-		cfg.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(s.tel.TracerProvider()))
+		cfg.Tracer = batches{otelpgx.NewTracer(otelpgx.WithTracerProvider(s.tel.TracerProvider()))}
 	}
 	if s.opts.QueryTracer != nil {
 		cfg.Tracer = s.opts.QueryTracer

@@ -162,14 +162,14 @@ func idsOf(list []Whereabouts, open map[uuid.UUID]*Whereabouts) []uuid.UUID {
 const selectConcerned = `
 SELECT message_id, aggregate_id
   FROM outbox_message
- WHERE message_id > $1
+ WHERE message_id > $1 AND message_id < $2
  ORDER BY message_id
- LIMIT $2`
+ LIMIT $3`
 
-// Concerned gives the aggregates that the messages with an id above after are about, each once, from at most limit messages, and the id of
-// the last of these; it is the zero id if there are none.
-func Concerned(ctx context.Context, db Querier, after uuid.UUID, limit int) (aggregates []uuid.UUID, last uuid.UUID, err error) {
-	rows, err := db.Query(ctx, selectConcerned, after, limit)
+// Concerned gives the aggregates that the messages with an id above after and below before are about, each once, from at most limit messages,
+// and the id of the last of these; it is the zero id if there are none.
+func Concerned(ctx context.Context, db Querier, after, before uuid.UUID, limit int) (aggregates []uuid.UUID, last uuid.UUID, err error) {
+	rows, err := db.Query(ctx, selectConcerned, after, before, limit)
 	if err != nil {
 		return nil, last, fmt.Errorf("reading what messages are about: %w", err)
 	}

@@ -58,6 +58,8 @@ type ServerConfig struct {
 type Operators struct {
 	// Services are their full names, such as "throughline.order.v1.ClientService".
 	Services []string
+	// Shared are the full names of those that other services may call as well, with their own credential.
+	Shared []string
 	// Credentials are what their callers must present in the place of the service credential, which does not let anybody in here. Without
 	// one nobody may call them.
 	Credentials []string
@@ -150,14 +152,19 @@ type guard struct {
 	hashes    [][sha256.Size]byte
 	operators [][sha256.Size]byte
 	reserved  map[string]bool // services for operators
+	shared    map[string]bool // services for operators and others
 }
 
 func newGuard(c ServerConfig) (*guard, error) {
 	g := &guard{
 		open: c.Public, hashes: hashed(c.Credentials), operators: hashed(c.Operators.Credentials), reserved: make(map[string]bool),
+		shared: make(map[string]bool),
 	}
 	for _, service := range c.Operators.Services {
 		g.reserved[service] = true
+	}
+	for _, service := range c.Operators.Shared {
+		g.shared[service] = true
 	}
 	if !g.open && len(g.hashes) == 0 {
 		return nil, ErrNoCredential
@@ -190,8 +197,8 @@ func (g *guard) check(method string, authorization []string) error {
 	switch {
 	case g.reserved[service]:
 		kind, hashes = "operator", g.operators
-	case strings.HasPrefix(method, healthService):
-		hashes = slices.Concat(hashes, g.operators) // every caller's connection asks for it
+	case g.shared[service], strings.HasPrefix(method, healthService): // every caller's connection asks for the health
+		hashes = slices.Concat(hashes, g.operators)
 	}
 	credential, ok := Bearer(authorization)
 	if !ok {

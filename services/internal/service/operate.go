@@ -15,11 +15,13 @@ import (
 	doctorv1 "github.com/throughline/throughline/proto/gen/throughline/doctor/v1"
 	outboxv1 "github.com/throughline/throughline/proto/gen/throughline/outbox/v1"
 	trailv1 "github.com/throughline/throughline/proto/gen/throughline/trail/v1"
+	verifyv1 "github.com/throughline/throughline/proto/gen/throughline/verify/v1"
 	"github.com/throughline/throughline/services/internal/deadletters"
 	"github.com/throughline/throughline/services/internal/doctor"
 	"github.com/throughline/throughline/services/internal/republish"
 	"github.com/throughline/throughline/services/internal/topology"
 	"github.com/throughline/throughline/services/internal/trail"
+	"github.com/throughline/throughline/services/internal/verify"
 )
 
 const (
@@ -40,6 +42,9 @@ func operatorServices() []string {
 		doctorv1.DoctorService_ServiceDesc.ServiceName, trailv1.TrailService_ServiceDesc.ServiceName,
 	}
 }
+
+// sharedServices are the names of what operators and other services call at every service.
+func sharedServices() []string { return []string{verifyv1.VerifyService_ServiceDesc.ServiceName} }
 
 // rules are what must hold between the settings of any service and the topology.
 func (c Config) rules() []doctor.Rule {
@@ -98,17 +103,30 @@ func (s *server) operate(rt *Runtime, parts *Parts, processors []*inbox.Processo
 			return rt.Conn.AckFloor(ctx, c.Stream, c.Name)
 		}
 	}
+	effects := verify.NewServer(verify.Config{
+		Service: rt.Name, Pool: rt.Pool, Conn: rt.Conn, Streams: patient.Streams, Consumers: patient.Consumers, InboxTTL: cfg.InboxTTL,
+		Orders: parts.Verify.Orders, Holdings: parts.Verify.Holdings,
+	})
+	components = []Component{
+		Runs("dead-letters", func(stop, _ context.Context) error { return letters.Run(stop) }),
+		Runs("inbox-reaper", func(stop, _ context.Context) error { return reaper.Run(stop) }),
+	}
+	if parts.Verify.Schedule != nil {
+		schedule, err := parts.Verify.Schedule(effects.Local())
+		if err != nil {
+			return nil, nil, err
+		}
+		components = append(components, schedule)
+	}
 	archive := outbox.NewArchive(rt.Pool, rt.Conn, cfg.InboxTTL)
 	register = func(r grpc.ServiceRegistrar) {
 		deadletters.Register(r, letters)
 		republish.Register(r, archive)
 		doctor.Register(r, patient)
 		trail.Register(r, trailConfig(rt, parts, letters, cfg.OutboxRetention))
+		effects.Register(r)
 	}
-	return register, []Component{
-		Runs("dead-letters", func(stop, _ context.Context) error { return letters.Run(stop) }),
-		Runs("inbox-reaper", func(stop, _ context.Context) error { return reaper.Run(stop) }),
-	}, nil
+	return register, components, nil
 }
 
 // trailConfig is what the service's part of an order's story is told from.

@@ -16,8 +16,10 @@ import (
 	"github.com/throughline/throughline/pkg/outbox"
 	"github.com/throughline/throughline/pkg/postgres"
 	"github.com/throughline/throughline/pkg/telemetry"
+	verifyv1 "github.com/throughline/throughline/proto/gen/throughline/verify/v1"
 	"github.com/throughline/throughline/services/internal/doctor"
 	"github.com/throughline/throughline/services/internal/trail"
+	"github.com/throughline/throughline/services/internal/verify"
 )
 
 // Spec is one service.
@@ -73,6 +75,8 @@ type Parts struct {
 	Consumers []Consumer
 	// Trail is what is told of orders beside what all services have on record.
 	Trail Trail
+	// Verify is what a proof of effects is told beside that.
+	Verify Verify
 	// Webhooks takes the notices of the outside at Spec.WebhookAddr. It must bound what it reads, and trust nothing that is not signed.
 	Webhooks http.Handler
 	// Checks are asked by /readyz, besides those of the runtime.
@@ -86,6 +90,14 @@ type Trail struct {
 	Peer, Webhooks string
 	Operations     []string
 	Undos          []string
+}
+
+// Verify is what is particular to the service in a proof of effects; see verify.Config.
+type Verify struct {
+	Orders   verify.Orders
+	Holdings verify.Holdings
+	// Schedule, if not nil, makes the component that proves effects again and again. self asks this service.
+	Schedule func(self verifyv1.VerifyServiceClient) (Component, error)
 }
 
 // Component is a named part that runs.

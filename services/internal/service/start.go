@@ -155,7 +155,10 @@ func (s *server) build(ctx context.Context, owner string, pool *pgxpool.Pool, co
 	}
 	api, err := grpcx.NewServer(grpcx.ServerConfig{
 		Credentials: []string{s.spec.Config.ServiceCredential}, Telemetry: s.tel, Logger: s.log,
-		Operators: grpcx.Operators{Services: append(operatorServices(), parts.Operators...), Credentials: []string{s.spec.Config.OperatorCredential}},
+		Operators: grpcx.Operators{
+			Services: append(operatorServices(), parts.Operators...), Shared: sharedServices(),
+			Credentials: []string{s.spec.Config.OperatorCredential},
+		},
 	})
 	if err != nil {
 		return nil, err

@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
 	verifyv1 "github.com/throughline/throughline/proto/gen/throughline/verify/v1"
 	"github.com/throughline/throughline/services/internal/topology"
 )
+
+// clocks is by how much the clock of the outside may differ from ours.
+const clocks = time.Minute
 
 // readOutside reads what the outside holds, page by page, into the book, and judges it.
 func (r *run) readOutside(ctx context.Context) error {
@@ -50,7 +54,8 @@ func (r *run) readHoldings(ctx context.Context, service string) error {
 		r.blind = true
 		return nil
 	}
-	req := &verifyv1.ListHoldingsRequest{Since: timestampOf(r.opts.Since)}
+	// Whatever orders at rest must have was made before they were read.
+	req := &verifyv1.ListHoldingsRequest{Since: timestampOf(r.opts.Since), Until: timestampOf(time.Now().Add(clocks))}
 	strangers := make(map[uuid.UUID]bool)
 	for {
 		resp, err := ask(ctx, r, client.ListHoldings, req)

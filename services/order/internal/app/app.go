@@ -74,6 +74,7 @@ func build(ctx context.Context, cfg config.Config, rt *service.Runtime) (service
 		Trail: service.Trail{
 			Own: grpcapi.Trail{Pool: rt.Pool}, Undos: placeorder.Undos(),
 		},
+		Verify: service.Verify{Orders: grpcapi.Verify{Pool: rt.Pool}},
 		Components: []service.Component{
 			service.Runs("participants", func(stop, _ context.Context) error {
 				<-stop.Done()

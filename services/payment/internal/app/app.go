@@ -75,6 +75,7 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 			Own: postgres.Trail{Pool: rt.Pool}, Participant: true, Peer: "payment_provider", Webhooks: topology.ProviderWebhooks,
 			Operations: bus.Operations(), Undos: []string{bus.VoidPayment},
 		},
+		Verify:    service.Verify{Holdings: grpcapi.Verify(rt.Pool, client)},
 		Consumers: []service.Consumer{{ConsumerConfig: topology.PaymentConsumer(), Apply: runner.ApplyCommands, Recorded: true}},
 	}, nil
 }

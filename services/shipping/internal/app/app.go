@@ -71,6 +71,7 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 			Own: postgres.Trail{Pool: rt.Pool}, Participant: true, Peer: "carrier", Webhooks: topology.CarrierWebhooks,
 			Undos: []string{bus.CancelShipment},
 		},
+		Verify:    service.Verify{Holdings: grpcapi.Verify(rt.Pool, client)},
 		Consumers: []service.Consumer{{ConsumerConfig: topology.ShippingConsumer(), Apply: runner.ApplyCommands, Recorded: true}},
 	}, nil
 }

@@ -94,8 +94,10 @@ type ListOrdersRequest struct {
 	// Orders with a message of the order service since then, and orders that should have been looked after before now. An order may come twice.
 	Since *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
 	// At most 500. Those that do not exist are left out.
-	OrderIds      []string `protobuf:"bytes,2,rep,name=order_ids,proto3" json:"order_ids,omitempty"`
-	PageToken     string   `protobuf:"bytes,3,opt,name=page_token,proto3" json:"page_token,omitempty"`
+	OrderIds  []string `protobuf:"bytes,2,rep,name=order_ids,proto3" json:"order_ids,omitempty"`
+	PageToken string   `protobuf:"bytes,3,opt,name=page_token,proto3" json:"page_token,omitempty"`
+	// With since: leaves out messages from then on, so that the pages come to an end while orders flow.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -149,6 +151,13 @@ func (x *ListOrdersRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListOrdersRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
 }
 
 type ListOrdersResponse struct {
@@ -350,8 +359,10 @@ type ListHoldingsRequest struct {
 	// What was made outside since then.
 	Since *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
 	// All that there is of these orders, at most 20.
-	OrderIds      []string `protobuf:"bytes,2,rep,name=order_ids,proto3" json:"order_ids,omitempty"`
-	PageToken     string   `protobuf:"bytes,3,opt,name=page_token,proto3" json:"page_token,omitempty"`
+	OrderIds  []string `protobuf:"bytes,2,rep,name=order_ids,proto3" json:"order_ids,omitempty"`
+	PageToken string   `protobuf:"bytes,3,opt,name=page_token,proto3" json:"page_token,omitempty"`
+	// Leaves out what was made from then on, by the clock of the outside, so that the pages come to an end while orders flow.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -405,6 +416,13 @@ func (x *ListHoldingsRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListHoldingsRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
 }
 
 type ListHoldingsResponse struct {
@@ -1219,13 +1237,14 @@ var File_throughline_verify_v1_verify_proto protoreflect.FileDescriptor
 
 const file_throughline_verify_v1_verify_proto_rawDesc = "" +
 	"\n" +
-	"\"throughline/verify/v1/verify.proto\x12\x15throughline.verify.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x83\x01\n" +
+	"\"throughline/verify/v1/verify.proto\x12\x15throughline.verify.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb5\x01\n" +
 	"\x11ListOrdersRequest\x120\n" +
 	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1c\n" +
 	"\torder_ids\x18\x02 \x03(\tR\torder_ids\x12\x1e\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\n" +
-	"page_token\"t\n" +
+	"page_token\x120\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"t\n" +
 	"\x12ListOrdersResponse\x124\n" +
 	"\x06orders\x18\x01 \x03(\v2\x1c.throughline.verify.v1.OrderR\x06orders\x12(\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\xb6\x03\n" +
@@ -1246,13 +1265,14 @@ const file_throughline_verify_v1_verify_proto_rawDesc = "" +
 	"\brevision\x18\n" +
 	" \x01(\x03R\brevision\x123\n" +
 	"\aoverdue\x18\v \x01(\v2\x19.google.protobuf.DurationR\aoverdue\x12\x14\n" +
-	"\x05timed\x18\f \x01(\bR\x05timed\"\x85\x01\n" +
+	"\x05timed\x18\f \x01(\bR\x05timed\"\xb7\x01\n" +
 	"\x13ListHoldingsRequest\x120\n" +
 	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1c\n" +
 	"\torder_ids\x18\x02 \x03(\tR\torder_ids\x12\x1e\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\n" +
-	"page_token\"|\n" +
+	"page_token\x120\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"|\n" +
 	"\x14ListHoldingsResponse\x12:\n" +
 	"\bholdings\x18\x01 \x03(\v2\x1e.throughline.verify.v1.HoldingR\bholdings\x12(\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\xea\x01\n" +
@@ -1367,38 +1387,40 @@ var file_throughline_verify_v1_verify_proto_goTypes = []any{
 }
 var file_throughline_verify_v1_verify_proto_depIdxs = []int32{
 	17, // 0: throughline.verify.v1.ListOrdersRequest.since:type_name -> google.protobuf.Timestamp
-	3,  // 1: throughline.verify.v1.ListOrdersResponse.orders:type_name -> throughline.verify.v1.Order
-	17, // 2: throughline.verify.v1.Order.created_at:type_name -> google.protobuf.Timestamp
-	17, // 3: throughline.verify.v1.Order.updated_at:type_name -> google.protobuf.Timestamp
-	18, // 4: throughline.verify.v1.Order.overdue:type_name -> google.protobuf.Duration
-	17, // 5: throughline.verify.v1.ListHoldingsRequest.since:type_name -> google.protobuf.Timestamp
-	6,  // 6: throughline.verify.v1.ListHoldingsResponse.holdings:type_name -> throughline.verify.v1.Holding
-	7,  // 7: throughline.verify.v1.Holding.intents:type_name -> throughline.verify.v1.Intent
-	8,  // 8: throughline.verify.v1.Holding.parcels:type_name -> throughline.verify.v1.Parcel
-	9,  // 9: throughline.verify.v1.Holding.record:type_name -> throughline.verify.v1.Record
-	17, // 10: throughline.verify.v1.CheckMessagesRequest.from:type_name -> google.protobuf.Timestamp
-	17, // 11: throughline.verify.v1.CheckMessagesRequest.to:type_name -> google.protobuf.Timestamp
-	12, // 12: throughline.verify.v1.CheckMessagesResponse.acknowledged:type_name -> throughline.verify.v1.Message
-	12, // 13: throughline.verify.v1.CheckMessagesResponse.pending:type_name -> throughline.verify.v1.Message
-	13, // 14: throughline.verify.v1.CheckMessagesResponse.findings:type_name -> throughline.verify.v1.MessageFinding
-	17, // 15: throughline.verify.v1.Message.written_at:type_name -> google.protobuf.Timestamp
-	12, // 16: throughline.verify.v1.MessageFinding.message:type_name -> throughline.verify.v1.Message
-	12, // 17: throughline.verify.v1.CheckReceiptsRequest.messages:type_name -> throughline.verify.v1.Message
-	16, // 18: throughline.verify.v1.CheckReceiptsResponse.receipts:type_name -> throughline.verify.v1.Receipt
-	0,  // 19: throughline.verify.v1.Receipt.state:type_name -> throughline.verify.v1.ReceiptState
-	1,  // 20: throughline.verify.v1.VerifyService.ListOrders:input_type -> throughline.verify.v1.ListOrdersRequest
-	4,  // 21: throughline.verify.v1.VerifyService.ListHoldings:input_type -> throughline.verify.v1.ListHoldingsRequest
-	10, // 22: throughline.verify.v1.VerifyService.CheckMessages:input_type -> throughline.verify.v1.CheckMessagesRequest
-	14, // 23: throughline.verify.v1.VerifyService.CheckReceipts:input_type -> throughline.verify.v1.CheckReceiptsRequest
-	2,  // 24: throughline.verify.v1.VerifyService.ListOrders:output_type -> throughline.verify.v1.ListOrdersResponse
-	5,  // 25: throughline.verify.v1.VerifyService.ListHoldings:output_type -> throughline.verify.v1.ListHoldingsResponse
-	11, // 26: throughline.verify.v1.VerifyService.CheckMessages:output_type -> throughline.verify.v1.CheckMessagesResponse
-	15, // 27: throughline.verify.v1.VerifyService.CheckReceipts:output_type -> throughline.verify.v1.CheckReceiptsResponse
-	24, // [24:28] is the sub-list for method output_type
-	20, // [20:24] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	17, // 1: throughline.verify.v1.ListOrdersRequest.until:type_name -> google.protobuf.Timestamp
+	3,  // 2: throughline.verify.v1.ListOrdersResponse.orders:type_name -> throughline.verify.v1.Order
+	17, // 3: throughline.verify.v1.Order.created_at:type_name -> google.protobuf.Timestamp
+	17, // 4: throughline.verify.v1.Order.updated_at:type_name -> google.protobuf.Timestamp
+	18, // 5: throughline.verify.v1.Order.overdue:type_name -> google.protobuf.Duration
+	17, // 6: throughline.verify.v1.ListHoldingsRequest.since:type_name -> google.protobuf.Timestamp
+	17, // 7: throughline.verify.v1.ListHoldingsRequest.until:type_name -> google.protobuf.Timestamp
+	6,  // 8: throughline.verify.v1.ListHoldingsResponse.holdings:type_name -> throughline.verify.v1.Holding
+	7,  // 9: throughline.verify.v1.Holding.intents:type_name -> throughline.verify.v1.Intent
+	8,  // 10: throughline.verify.v1.Holding.parcels:type_name -> throughline.verify.v1.Parcel
+	9,  // 11: throughline.verify.v1.Holding.record:type_name -> throughline.verify.v1.Record
+	17, // 12: throughline.verify.v1.CheckMessagesRequest.from:type_name -> google.protobuf.Timestamp
+	17, // 13: throughline.verify.v1.CheckMessagesRequest.to:type_name -> google.protobuf.Timestamp
+	12, // 14: throughline.verify.v1.CheckMessagesResponse.acknowledged:type_name -> throughline.verify.v1.Message
+	12, // 15: throughline.verify.v1.CheckMessagesResponse.pending:type_name -> throughline.verify.v1.Message
+	13, // 16: throughline.verify.v1.CheckMessagesResponse.findings:type_name -> throughline.verify.v1.MessageFinding
+	17, // 17: throughline.verify.v1.Message.written_at:type_name -> google.protobuf.Timestamp
+	12, // 18: throughline.verify.v1.MessageFinding.message:type_name -> throughline.verify.v1.Message
+	12, // 19: throughline.verify.v1.CheckReceiptsRequest.messages:type_name -> throughline.verify.v1.Message
+	16, // 20: throughline.verify.v1.CheckReceiptsResponse.receipts:type_name -> throughline.verify.v1.Receipt
+	0,  // 21: throughline.verify.v1.Receipt.state:type_name -> throughline.verify.v1.ReceiptState
+	1,  // 22: throughline.verify.v1.VerifyService.ListOrders:input_type -> throughline.verify.v1.ListOrdersRequest
+	4,  // 23: throughline.verify.v1.VerifyService.ListHoldings:input_type -> throughline.verify.v1.ListHoldingsRequest
+	10, // 24: throughline.verify.v1.VerifyService.CheckMessages:input_type -> throughline.verify.v1.CheckMessagesRequest
+	14, // 25: throughline.verify.v1.VerifyService.CheckReceipts:input_type -> throughline.verify.v1.CheckReceiptsRequest
+	2,  // 26: throughline.verify.v1.VerifyService.ListOrders:output_type -> throughline.verify.v1.ListOrdersResponse
+	5,  // 27: throughline.verify.v1.VerifyService.ListHoldings:output_type -> throughline.verify.v1.ListHoldingsResponse
+	11, // 28: throughline.verify.v1.VerifyService.CheckMessages:output_type -> throughline.verify.v1.CheckMessagesResponse
+	15, // 29: throughline.verify.v1.VerifyService.CheckReceipts:output_type -> throughline.verify.v1.CheckReceiptsResponse
+	26, // [26:30] is the sub-list for method output_type
+	22, // [22:26] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_throughline_verify_v1_verify_proto_init() }

@@ -56,6 +56,7 @@ type Placer struct {
 	gate   *pg.Gate
 	engine *saga.Engine[*orderv1.PlaceOrder]
 	log    *slog.Logger
+	lately lately
 
 	waiting chan *entry
 	stopped chan struct{} // closed when nothing is taken any more
@@ -191,13 +192,17 @@ func (p *Placer) place(work context.Context, batch []*entry) {
 // settle brings every entry to its answer. Those whose order is known already cost no transaction. A batch that fails is split,
 // so that one order cannot keep the others from being placed.
 func (p *Placer) settle(ctx context.Context, batch []*entry, answer func(*entry, error)) {
-	for range maxRaces {
-		rest, err := p.unknown(ctx, batch, answer)
-		if err != nil {
-			answerAll(batch, err, answer)
-			return
+	for race := range maxRaces {
+		var err error
+		// An order that comes alone and is new here is taken for new: to look first would cost it a round trip, and to be wrong costs one
+		// transaction that fails, and nobody else's.
+		if fresh := p.lately.add(batch); race > 0 || len(batch) > 1 || !fresh {
+			if batch, err = p.unknown(ctx, batch, answer); err != nil {
+				answerAll(batch, err, answer)
+				return
+			}
 		}
-		if batch = rest; len(batch) == 0 {
+		if len(batch) == 0 {
 			return
 		}
 		err = p.commit(ctx, batch, laneLockTimeout)
@@ -261,7 +266,7 @@ func (p *Placer) placeAlone(ctx context.Context, e *entry, answer func(*entry, e
 	})
 }
 
-// unknown answers those whose order exists and gives the others. It is a fast path: a transaction that fails costs far more than
+// unknown answers those whose order exists and gives the others, or all of them with an error. It is a fast path: a transaction that fails costs far more than
 // this read. The primary key is the truth.
 func (p *Placer) unknown(ctx context.Context, batch []*entry, answer func(*entry, error)) ([]*entry, error) {
 	ids := make([]uuid.UUID, len(batch))
@@ -270,7 +275,7 @@ func (p *Placer) unknown(ctx context.Context, batch []*entry, answer func(*entry
 	}
 	known, err := postgres.Known(ctx, p.pool, ids)
 	if err != nil {
-		return nil, err
+		return batch, err
 	}
 	rest := make([]*entry, 0, len(batch))
 	for _, e := range batch {

@@ -107,7 +107,7 @@ func (s *Stack) postgres(n *needs) lifecycle.Func {
 			if err := cluster.CreateDatabase(starting, name, name, password); err != nil {
 				return err
 			}
-			n.databases[service] = cluster.URL(name, name, password)
+			n.databases[service] = cluster.SocketURL(name, name, password)
 		}
 		ready()
 		select {

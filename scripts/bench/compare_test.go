@@ -4,7 +4,11 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/throughline/throughline/scripts/bench/load"
 )
 
 func TestCompare(t *testing.T) {
@@ -80,5 +84,21 @@ func TestMedians(t *testing.T) {
 	got := medians([]figures{{"a": 3, "b": 1}, {"a": 1}, {"a": 2}})
 	if got["a"] != 2 || got["b"] != 1 {
 		t.Errorf("got %v, want a 2 and b 1", got)
+	}
+}
+
+// TestTimesAreShown looks for the medians of what is measured without a load and at half of it in the table.
+func TestTimesAreShown(t *testing.T) {
+	t.Parallel()
+	f := make(figures)
+	for _, prefix := range []string{idle, half} {
+		f.addTimes(prefix, load.Quantiles{}, load.Quantiles{})
+		f.addLag(prefix, load.Quantiles{})
+	}
+	for key := range f {
+		shown := slices.ContainsFunc(rows, func(r struct{ title, key string }) bool { return r.key == key })
+		if strings.HasSuffix(key, "p50_ms") && !shown {
+			t.Errorf("the table has no row for %s", key)
+		}
 	}
 }

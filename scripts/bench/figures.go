@@ -85,11 +85,14 @@ func (f figures) addSaturated(suffix string, samples []load.Sample, u cluster.Us
 	f["saturated_placed_p50_ms"+suffix], f["saturated_p50_ms"+suffix], f["saturated_p99_ms"+suffix] = placed.P50, completed.P50, completed.P99
 }
 
-// addTimes adds what orders took. Those of an idle system have no prefix in the results.
+// What was measured of an idle system has no prefix in the results; what was measured at half load has one.
+const (
+	idle = ""
+	half = "half_"
+)
+
+// addTimes adds what orders took.
 func (f figures) addTimes(prefix string, placed, completed load.Quantiles) {
-	if prefix == "idle_" {
-		prefix = ""
-	}
 	f.addQuantiles(prefix+"placed_", placed)
 	f.addQuantiles(prefix, completed)
 }

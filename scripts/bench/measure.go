@@ -135,14 +135,14 @@ func (b *bench) one(ctx context.Context, name string) (f figures, err error) {
 	if err := s.settle(ctx); err != nil {
 		return nil, err
 	}
-	if err := b.quiet(ctx, s, "idle_", b.plan.idle, func() *load.Run { return load.Closed(ctx, s.doer, 1) }, f); err != nil {
+	if err := b.quiet(ctx, s, idle, b.plan.idle, func() *load.Run { return load.Closed(ctx, s.doer, 1) }, f); err != nil {
 		return nil, err
 	}
 	if b.plan.quick && name != inProcess {
 		return f, nil
 	}
-	half := f[keyRate] / 2
-	if err := b.quiet(ctx, s, "half_", b.plan.half, func() *load.Run { return load.Open(ctx, s.doer, half) }, f); err != nil {
+	rate := f[keyRate] / 2
+	if err := b.quiet(ctx, s, half, b.plan.half, func() *load.Run { return load.Open(ctx, s.doer, rate) }, f); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -201,7 +201,7 @@ func (b *bench) quiet(ctx context.Context, s *system, prefix string, d time.Dura
 	if s.watched != "" {
 		f.addLag(prefix, load.QuantilesOf(lags))
 	}
-	b.say("  %s: %.2f ms to 201, %.2f ms to CONFIRMED (medians)", map[string]string{"idle_": "one at a time", "half_": "half load"}[prefix], placed.P50, completed.P50)
+	b.say("  %s: %.2f ms to 201, %.2f ms to CONFIRMED (medians)", map[string]string{idle: "one at a time", half: "half load"}[prefix], placed.P50, completed.P50)
 	return nil
 }
 

@@ -124,5 +124,5 @@ func (b *bench) crowded(ctx context.Context, name string) (f figures, err error)
 	if err := s.settle(ctx); err != nil {
 		return nil, err
 	}
-	return f, b.quiet(ctx, s, "idle_", b.plan.idle, func() *load.Run { return load.Closed(ctx, s.doer, 1) }, f)
+	return f, b.quiet(ctx, s, idle, b.plan.idle, func() *load.Run { return load.Closed(ctx, s.doer, 1) }, f)
 }

@@ -125,7 +125,7 @@ func (b *bench) startOn(ctx context.Context, name, set string) (*system, error) 
 	case ceilingSingle:
 		return b.ceiling(ctx, set, ceiling.Config{Batch: 1, Threads: singleThreads}, singleConns)
 	case ceilingBatched:
-		return b.ceiling(ctx, set, ceiling.Config{Batch: 100, Threads: batchedThreads}, batchedConns)
+		return b.ceiling(ctx, set, ceiling.Config{Batch: 100, Threads: batchedThreads, Turns: true}, batchedConns)
 	case inProcess, overHTTP, traced:
 		return b.product(ctx, name, set)
 	}
@@ -135,7 +135,7 @@ func (b *bench) startOn(ctx context.Context, name, set string) (*system, error) 
 // What was best for the ceilings where it was tried; see README.md.
 const (
 	singleThreads, singleConns   = 16, 16
-	batchedThreads, batchedConns = 2, 8
+	batchedThreads, batchedConns = 1, 8
 )
 
 func (b *bench) ceiling(ctx context.Context, set string, cfg ceiling.Config, conns int32) (*system, error) {

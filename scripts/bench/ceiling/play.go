@@ -10,6 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/throughline/throughline/pkg/postgres"
 )
 
 // Config makes a [Player].
@@ -22,12 +24,15 @@ type Config struct {
 	Batch int
 	// Threads is how many transactions each part has under way at one time.
 	Threads int
+	// Turns lets the parts of one database write one after another, as the writers of a service do.
+	Turns bool
 }
 
 // Player plays a story for many orders at a time.
 type Player struct {
 	cfg   Config
 	posts map[post]chan *actor
+	gates map[string]*postgres.Gate // by database; none is open
 	ctx   context.Context
 	stop  context.CancelFunc
 	wg    sync.WaitGroup
@@ -47,17 +52,22 @@ const (
 	waiting = 1 << 14
 	// removeEvery and removeRows are how the product removes: not at once, and many rows at a time.
 	removeEvery = 200 * time.Millisecond
-	removeRows  = 1000
+	// patience is how long a part waits for its turn: for as long as it takes.
+	patience   = time.Minute
+	removeRows = 1000
 )
 
 // NewPlayer starts a player. Call [Player.Close] in the end.
 func NewPlayer(cfg Config) *Player {
 	ctx, stop := context.WithCancel(context.Background())
-	p := &Player{cfg: cfg, ctx: ctx, stop: stop, posts: make(map[post]chan *actor)}
+	p := &Player{cfg: cfg, ctx: ctx, stop: stop, posts: make(map[post]chan *actor), gates: make(map[string]*postgres.Gate)}
 	for i, v := range cfg.Story.visits {
 		at := post{v.database, v.part}
 		if p.posts[at] == nil {
 			p.posts[at] = make(chan *actor, waiting)
+		}
+		if cfg.Turns && p.gates[v.database] == nil {
+			p.gates[v.database] = postgres.NewGate()
 		}
 		if v.part != partRemove {
 			p.last = i
@@ -146,7 +156,10 @@ func (p *Player) work(at post) {
 	if at.part == partRemove {
 		limit = removeRows
 	}
-	in := p.posts[at]
+	in, gate := p.posts[at], p.gates[at.database]
+	if at.part == partRemove {
+		gate = nil // it is a session of its own, that waits for no flush
+	}
 	batch := make([]*actor, 0, limit)
 	for {
 		if at.part == partRemove {
@@ -162,6 +175,7 @@ func (p *Player) work(at post) {
 		case <-p.ctx.Done():
 			return
 		}
+		leave := gate.Enter(p.ctx, patience)
 		for len(batch) < limit {
 			select {
 			case who := <-in:
@@ -171,7 +185,9 @@ func (p *Player) work(at post) {
 			}
 			break
 		}
-		if err := p.visit(at, batch); err != nil {
+		err := p.visit(at, batch)
+		leave()
+		if err != nil {
 			p.mu.Lock()
 			if p.err == nil {
 				p.err = err

@@ -166,7 +166,7 @@ func (c *Cluster) Drop(ctx context.Context, set string) error {
 
 // ServiceURL is where a service finds its database of a set.
 func (c *Cluster) ServiceURL(set, service string) string {
-	return c.URL(name(set, service), service, password)
+	return c.SocketURL(name(set, service), service, password)
 }
 
 // OwnerURL is the same database for the cluster's owner.

@@ -139,7 +139,7 @@ func (t *telling) attempt(h *participant.History, a *participant.Attempt, undo b
 	if outcome == messaging.OutcomeRefused {
 		e.Reason = a.Error
 	} else {
-		e.Detail = a.Error
+		e.Detail = cmp.Or(a.Error, settled(a))
 	}
 	t.add(e)
 	for i, x := range a.Exchanges {
@@ -147,7 +147,7 @@ func (t *telling) attempt(h *participant.History, a *participant.Attempt, undo b
 			EntryId: fmt.Sprintf("call/%s/%d/%d", h.StepName, a.Token, i+1), At: timestamppb.New(x.Began), Instance: a.Owner,
 			Kind: trailv1.EntryKind_ENTRY_KIND_CALL, Step: h.StepName, Title: t.cfg.Peer + ": " + x.Operation, Outcome: "answered", Detail: x.Error,
 			Duration: durationpb.New(x.Took), TraceId: traceID, CausedBy: id, Undo: undo,
-			Attributes: attributes("peer", t.cfg.Peer, "operation", x.Operation, "key", x.Key, "reference", x.Reference),
+			Attributes: attributes("peer", t.cfg.Peer, "operation", x.Operation, "key", x.Key, "reference", x.Reference, "answer", x.Answer),
 		}
 		if x.Status == 0 {
 			c.Outcome = "no_answer"

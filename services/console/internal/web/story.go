@@ -8,6 +8,7 @@ import (
 
 	trailv1 "github.com/throughline/throughline/proto/gen/throughline/trail/v1"
 	"github.com/throughline/throughline/services/console/internal/operator"
+	"github.com/throughline/throughline/services/internal/trail"
 )
 
 // story is what the page of an order shows.
@@ -23,7 +24,7 @@ type story struct {
 	Order    *trailv1.Entry
 	Personal []attribute
 	Traces   []string
-	// Length is from the first moment to the last.
+	// Length is from when the order was placed to the last that happened by itself.
 	Length time.Duration
 	// Undone tells whether anything was undone, Final whether nothing more is to come by itself.
 	Undone, Final bool
@@ -39,11 +40,13 @@ type moment struct {
 	Kind string
 	// Minor is the passing of a message: needed for the whole truth, and not to follow the story.
 	Minor bool
-	// Offset is the time since the first moment.
+	// Offset is the time since the order was placed.
 	Offset string
 	Took   string
 	// Title is what is told without the word that ends it, Word that word, and Tone how it feels.
 	Title, Word, Tone string
+	// Facts are short ones that stand with the title.
+	Facts []attribute
 	// Attributes are those that are worth a line, sorted.
 	Attributes []attribute
 	// Cause is the title of what led here, if it is another service's.
@@ -70,24 +73,17 @@ var personal = []string{"ship_to", "payment_method", "note"}
 func newStory(t *trailv1.Timeline, hops, revealed bool) story {
 	s := story{Timeline: t, Lanes: operator.Names(), Hops: hops, Revealed: revealed}
 	byID := make(map[string]*trailv1.Entry, len(t.GetEntries()))
-	var first, last time.Time
 	for _, e := range t.GetEntries() {
 		byID[e.GetEntryId()] = e
-		at := e.GetAt().AsTime()
-		if first.IsZero() || at.Before(first) {
-			first = at
-		}
-		if end := at.Add(e.GetDuration().AsDuration()); end.After(last) {
-			last = end
-		}
 		s.Undone = s.Undone || e.GetUndo()
 		if id := e.GetTraceId(); id != "" && !slices.Contains(s.Traces, id) {
 			s.Traces = append(s.Traces, id)
 		}
 	}
-	s.Length = last.Sub(first)
+	zero := trail.Zero(t)
+	s.Length = trail.Length(t)
 	for _, e := range t.GetEntries() {
-		m := s.moment(e, first, byID)
+		m := s.moment(e, zero, byID)
 		if e.GetKind() == trailv1.EntryKind_ENTRY_KIND_ORDER && s.Order == nil {
 			s.readOrder(e)
 		}
@@ -117,16 +113,14 @@ func (s *story) readOrder(e *trailv1.Entry) {
 	}
 }
 
-func (s *story) moment(e *trailv1.Entry, first time.Time, byID map[string]*trailv1.Entry) moment {
-	m := moment{
-		Entry: e, Kind: kinds[e.GetKind()], Offset: "+" + took(e.GetAt().AsTime().Sub(first)),
-	}
+func (s *story) moment(e *trailv1.Entry, zero time.Time, byID map[string]*trailv1.Entry) moment {
+	m := moment{Entry: e, Kind: kinds[e.GetKind()], Offset: since(e.GetAt().AsTime(), zero), Facts: factsOf(e, zero)}
 	m.Title, m.Word, m.Tone = outcomeOf(e)
 	if m.Kind == "" {
 		m.Kind = "entry"
 	}
 	if e.GetDuration() != nil {
-		m.Took = took(e.GetDuration().AsDuration())
+		m.Took = trail.Brief(e.GetDuration().AsDuration())
 	}
 	switch e.GetKind() {
 	case trailv1.EntryKind_ENTRY_KIND_SENT, trailv1.EntryKind_ENTRY_KIND_RECEIVED:
@@ -159,6 +153,38 @@ func (s *story) moment(e *trailv1.Entry, first time.Time, byID map[string]*trail
 	return m
 }
 
+func since(at, zero time.Time) string {
+	if at.Before(zero) {
+		return trail.Brief(at.Sub(zero))
+	}
+	return "+" + trail.Brief(at.Sub(zero))
+}
+
+// factsOf gives what is to be seen of an entry without opening it: of a request what it found, about what and under which key; of the key's record
+// when it was asked for again.
+func factsOf(e *trailv1.Entry, zero time.Time) (facts []attribute) {
+	a := e.GetAttributes()
+	add := func(name, value string) {
+		if value != "" {
+			facts = append(facts, attribute{name, value})
+		}
+	}
+	switch e.GetKind() {
+	case trailv1.EntryKind_ENTRY_KIND_CALL:
+		add("found", words(a["answer"]))
+		add("about", a["reference"])
+		add("key", a["key"])
+	case trailv1.EntryKind_ENTRY_KIND_EDGE:
+		for _, name := range []string{"last_replay_at", "last_mismatch_at"} {
+			if at, err := time.Parse(time.RFC3339Nano, a[name]); err == nil {
+				add(words(strings.TrimSuffix(name, "_at")), since(at, zero))
+			}
+		}
+	default:
+	}
+	return facts
+}
+
 // outcomeOf takes the outcome out of a title that ends with it, so that it is said once.
 func outcomeOf(e *trailv1.Entry) (title, word, toned string) {
 	title, word, toned = e.GetTitle(), words(e.GetOutcome()), tone(e.GetOutcome())
@@ -171,14 +197,23 @@ func outcomeOf(e *trailv1.Entry) (title, word, toned string) {
 			break
 		}
 	}
-	// An answer may be a failure, which its status tells.
-	if code := e.GetAttributes()["status"]; e.GetKind() == trailv1.EntryKind_ENTRY_KIND_CALL && code != "" {
+	switch e.GetKind() {
+	case trailv1.EntryKind_ENTRY_KIND_ORDER, trailv1.EntryKind_ENTRY_KIND_STEP:
+		word = "now " + word // it was not at that time
+	case trailv1.EntryKind_ENTRY_KIND_CALL:
+		code := e.GetAttributes()["status"]
+		if code == "" {
+			break
+		}
+		// An answer may be a failure, which its status tells.
+		word += " " + code
 		switch code[0] {
 		case '4':
-			word, toned = word+" "+code, "warn"
+			toned = "warn"
 		case '5':
-			word, toned = word+" "+code, "bad"
+			toned = "bad"
 		}
+	default:
 	}
 	return title, word, toned
 }

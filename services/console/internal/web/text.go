@@ -19,6 +19,7 @@ import (
 	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
 	trailv1 "github.com/throughline/throughline/proto/gen/throughline/trail/v1"
 	"github.com/throughline/throughline/services/internal/grpcx"
+	"github.com/throughline/throughline/services/internal/trail"
 )
 
 // funcs are what templates call.
@@ -34,6 +35,8 @@ func (p *pages) funcs() template.FuncMap {
 		"ago":        ago,
 		"took":       took,
 		"took_pb":    func(d *durationpb.Duration) string { return took(d.AsDuration()) },
+		"brief":      trail.Brief,
+		"brief_pb":   func(d *durationpb.Duration) string { return trail.Brief(d.AsDuration()) },
 		"short":      short,
 		"trace":      p.traceLink,
 		"idkind":     func(k trailv1.IdKind) string { return words(strings.TrimPrefix(k.String(), "ID_KIND_")) },
@@ -106,7 +109,7 @@ func stamp(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""
 	}
-	return t.AsTime().Format("2006-01-02T15:04:05.000Z07:00")
+	return t.AsTime().Format("2006-01-02T15:04:05.000000Z07:00")
 }
 
 // ago writes how long ago something was.

@@ -248,7 +248,7 @@ func TestStory(t *testing.T) {
 	b := w.loggedIn()
 	a := b.get("/orders/" + orderID)
 	for _, want := range []string{
-		`class="moment payment undo"`, `<span class="undo-mark">undo</span>`, "first attempt", "&#43;1.50 s", "12.50 EUR", "Show 1 messages",
+		`class="moment payment undo"`, `<span class="undo-mark">undo</span>`, "first attempt", "&#43;1.500s", "12.50 EUR", "Show 1 message<",
 		"no answer from shipping: unreachable", `href="/dead-letters/shipping/9"`, "sent an event", "order: sent authorize_payment",
 	} {
 		if !strings.Contains(a.body, want) {

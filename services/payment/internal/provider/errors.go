@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/stripe/stripe-go/v82"
@@ -47,7 +48,7 @@ func (e *Error) Error() string {
 	if e.Status == 0 {
 		return fmt.Sprintf("%s: %s", e.Operation, e.text)
 	}
-	return fmt.Sprintf("%s: status %d %s: %s", e.Operation, e.Status, e.Code, e.text)
+	return fmt.Sprintf("%s: status %s: %s", e.Operation, strings.TrimSpace(strconv.Itoa(e.Status)+" "+e.Code), e.text)
 }
 
 // Unwrap gives the cause: a context's error, say.

@@ -12,7 +12,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/throughline/throughline/pkg/money"
 	trailv1 "github.com/throughline/throughline/proto/gen/throughline/trail/v1"
+	"github.com/throughline/throughline/services/internal/trail"
 )
 
 // style says how a terminal is written to. The zero value is for pipes.
@@ -77,11 +79,7 @@ type tree struct {
 
 func (t *tree) draw(b *strings.Builder) {
 	story := t.story
-	for _, e := range story.GetEntries() {
-		if t.zero.IsZero() || e.GetKind() == trailv1.EntryKind_ENTRY_KIND_ORDER {
-			t.zero = e.GetAt().AsTime()
-		}
-	}
+	t.zero = trail.Zero(story)
 	root := new(node)
 	steps, attempts := make(map[string]*node), make(map[string]*node)
 	last := make(map[string]time.Time)
@@ -119,7 +117,7 @@ func (t *tree) draw(b *strings.Builder) {
 	}
 	for _, c := range story.GetClockDifferences() {
 		fmt.Fprintf(b, "%s the clock of %s is behind that of %s by at least %s\n", t.paint(yellow, "clock:"), c.GetBehind(), c.GetAheadService(),
-			brief(c.GetAtLeast().AsDuration()))
+			trail.Brief(c.GetAtLeast().AsDuration()))
 	}
 }
 
@@ -134,8 +132,11 @@ func (t *tree) head(b *strings.Builder) {
 		if e.GetReason() != "" {
 			fmt.Fprintf(b, " (%s)", e.GetReason())
 		}
+		if length := trail.Length(story); ended(story.GetStatus()) {
+			fmt.Fprintf(b, " after %s", trail.Brief(length))
+		}
 		fmt.Fprintf(b, "\nclient %s, key %s", a["client_id"], a["idempotency_key"])
-		fmt.Fprintf(b, "\nplaced %s, %s %s in minor units, %s lines", t.zero.UTC().Format("2006-01-02 15:04:05.000 MST"), a["total"], a["currency"], a["lines"])
+		fmt.Fprintf(b, "\nplaced %s, %s in %s", t.zero.UTC().Format("2006-01-02 15:04:05.000 MST"), amount(a["total"], a["currency"]), counted(a["lines"], "line"))
 		fmt.Fprintf(b, "\nship to %s, paid by %s", a["ship_to"], a["payment_method"])
 		if a["note"] != "" {
 			fmt.Fprintf(b, ", note %s", a["note"])
@@ -145,6 +146,24 @@ func (t *tree) head(b *strings.Builder) {
 		}
 	}
 	b.WriteString("\n")
+}
+
+// amount writes minor units with the decimals of their currency.
+func amount(minor, currency string) string {
+	n, err := strconv.ParseInt(minor, 10, 64)
+	if err == nil {
+		if m, err := money.New(currency, n); err == nil {
+			return m.String()
+		}
+	}
+	return minor + " " + currency + " in minor units"
+}
+
+func counted(n, word string) string {
+	if n == "1" {
+		return "1 " + word
+	}
+	return n + " " + word + "s"
 }
 
 // stepLine is the heading of a step: how it ended, and how long it took.
@@ -170,7 +189,8 @@ func (t *tree) stepLine(step string, end time.Time) string {
 		default:
 		}
 	}
-	if outcome == "" {
+	asked := outcome != ""
+	if !asked {
 		outcome = "never asked for"
 	}
 	name := step
@@ -181,18 +201,22 @@ func (t *tree) stepLine(step string, end time.Time) string {
 	if reason != "" {
 		text += " (" + reason + ")"
 	}
-	return text + "  " + t.paint(faint, fmt.Sprintf("+%s, took %s", brief(first.Sub(t.zero)), brief(end.Sub(first))))
+	when := "+" + trail.Brief(first.Sub(t.zero))
+	if asked {
+		when += ", took " + trail.Brief(end.Sub(first))
+	}
+	return text + "  " + t.paint(faint, when)
 }
 
 // line is one entry: when, where, what, how long, and what else tells it apart.
 func (t *tree) line(e *trailv1.Entry) string {
-	at := "+" + brief(e.GetAt().AsTime().Sub(t.zero))
+	at := "+" + trail.Brief(e.GetAt().AsTime().Sub(t.zero))
 	if strings.HasPrefix(at, "+-") {
 		at = at[1:]
 	}
 	parts := []string{t.paint(faint, fmt.Sprintf("%-9s", at)), fmt.Sprintf("%-8s", e.GetService()), t.title(e)}
 	if e.GetDuration() != nil {
-		parts = append(parts, t.paint(faint, brief(e.GetDuration().AsDuration())))
+		parts = append(parts, t.paint(faint, trail.Brief(e.GetDuration().AsDuration())))
 	}
 	parts = append(parts, t.facts(e)...)
 	return strings.Join(parts, " ")
@@ -225,7 +249,7 @@ func (t *tree) facts(e *trailv1.Entry) []string {
 		if e.GetOutcome() == "no_answer" {
 			add("→ %s", t.paint(red, "no answer"))
 		} else {
-			add("→ %s", a["status"])
+			add("→ %s", strings.TrimSpace(a["status"]+" "+a["answer"]))
 		}
 		add("%s", a["reference"])
 		add("key %s", a["key"])
@@ -237,7 +261,12 @@ func (t *tree) facts(e *trailv1.Entry) []string {
 		}
 		add("message %s", e.GetMessageId())
 	case trailv1.EntryKind_ENTRY_KIND_DEAD_LETTER, trailv1.EntryKind_ENTRY_KIND_OPERATOR, trailv1.EntryKind_ENTRY_KIND_RECORD:
-		add("%s", t.outcome(e.GetOutcome()))
+		if !strings.HasSuffix(e.GetTitle(), " "+e.GetOutcome()) { // it is said once
+			add("%s", t.outcome(e.GetOutcome()))
+		}
+	case trailv1.EntryKind_ENTRY_KIND_EDGE:
+		add("last replay %s", t.since(a["last_replay_at"]))
+		add("last mismatch %s", t.since(a["last_mismatch_at"]))
 	case trailv1.EntryKind_ENTRY_KIND_STEP:
 		add("%s", a["reference"])
 	case trailv1.EntryKind_ENTRY_KIND_TRANSITION:
@@ -254,10 +283,27 @@ func (t *tree) facts(e *trailv1.Entry) []string {
 	add("“%s”", e.GetDetail())
 	switch e.GetKind() {
 	case trailv1.EntryKind_ENTRY_KIND_ATTEMPT, trailv1.EntryKind_ENTRY_KIND_RECEIVED, trailv1.EntryKind_ENTRY_KIND_EDGE:
-		add("%s", t.paint(faint, e.GetInstance()))
+		add("%s", t.paint(faint, instanceOf(e)))
 	default:
 	}
 	return facts
+}
+
+// since tells a time among the attributes as the times of entries are told.
+func (t *tree) since(stamp string) string {
+	at, err := time.Parse(time.RFC3339Nano, stamp)
+	if err != nil {
+		return ""
+	}
+	return "+" + trail.Brief(at.Sub(t.zero))
+}
+
+// instanceOf names the instance without its service, which stands before.
+func instanceOf(e *trailv1.Entry) string {
+	if e.GetInstance() == "" {
+		return ""
+	}
+	return "by instance " + strings.TrimPrefix(e.GetInstance(), e.GetService()+"/")
 }
 
 // outcome colours a word by what it means.
@@ -269,19 +315,6 @@ func (t *tree) outcome(word string) string {
 		return t.paint(red, word)
 	}
 	return word
-}
-
-// brief shows a duration with as many digits as people read.
-func brief(d time.Duration) string {
-	switch {
-	case d < 0:
-		return "-" + brief(-d)
-	case d < time.Second:
-		return fmt.Sprintf("%.1fms", float64(d)/float64(time.Millisecond))
-	case d < time.Minute:
-		return fmt.Sprintf("%.2fs", d.Seconds())
-	}
-	return d.Round(time.Second).String()
 }
 
 // harmless gives a story whose texts cannot steer a terminal: what clients and the outside have written is in it.

@@ -28,7 +28,7 @@ func lostAnswer() *trailv1.Timeline {
 			{EntryId: "order", At: at(0), Service: "order", Kind: trailv1.EntryKind_ENTRY_KIND_ORDER, Outcome: "FAILED", Reason: "address_refused", TraceId: "abc",
 				Attributes: map[string]string{"client_id": "shop", "idempotency_key": "k\x1b[2J", "currency": "EUR", "total": "2500", "lines": "1",
 					"ship_to": "(masked)", "payment_method": "(masked)"}},
-			{EntryId: "edge", At: at(1), Service: "order", Kind: trailv1.EntryKind_ENTRY_KIND_EDGE, Title: "key answered; 1 replays, 0 mismatches", Instance: "order/0"},
+			{EntryId: "edge", At: at(1), Service: "order", Kind: trailv1.EntryKind_ENTRY_KIND_EDGE, Title: "key answered; 1 replay, 0 mismatches", Instance: "order/0"},
 			{EntryId: "t1", At: at(1), Service: "order", Kind: trailv1.EntryKind_ENTRY_KIND_TRANSITION, Step: "authorize_payment", Title: "authorize_payment: idle → sent",
 				Outcome: "sent", Attributes: map[string]string{"cause": "started"}},
 			{EntryId: "m1", At: at(1), Service: "order", Kind: trailv1.EntryKind_ENTRY_KIND_SENT, Step: "authorize_payment", Title: "command authorize_payment", Stream: "CMD",
@@ -49,24 +49,24 @@ func lostAnswer() *trailv1.Timeline {
 	}
 }
 
-const lostAnswerTree = `order bc765b28-bc4d-58fd-a83e-d135647f37a8  FAILED (address_refused)
+const lostAnswerTree = `order bc765b28-bc4d-58fd-a83e-d135647f37a8  FAILED (address_refused) after 6.200s
 client shop, key k [2J
-placed 2026-11-29 12:00:00.000 UTC, 2500 EUR in minor units, 1 lines
+placed 2026-11-29 12:00:00.000 UTC, 25.00 EUR in 1 line
 ship to (masked), paid by (masked)
 trace abc
-├─ +1.0ms    order    key answered; 1 replays, 0 mismatches order/0
-├─ authorize_payment  done  +1.0ms, took 6.00s
+├─ +1.0ms    order    key answered; 1 replay, 0 mismatches by instance 0
+├─ authorize_payment  done  +1.0ms, took 6.002s
 │  ├─ +1.0ms    order    authorize_payment: idle → sent by started
 │  ├─ +1.0ms    order    command authorize_payment CMD#7 message m-1
 │  ├─ +5.0ms    payment  authorize_payment taken in
-│  ├─ +6.0ms    payment  attempt 1 at authorize_payment: unknown 5.00s “no answer” payment/0
-│  │  └─ +7.0ms    payment  payment_provider: confirm 5.00s → no answer key pk-1
-│  └─ +6.00s    payment  attempt 2 at authorize_payment: done 2.5ms payment/1
-├─ +6.10s    order    saga: running → compensating by reply
-└─ void_payment (undo)  pending  +6.20s, took 0.0ms
-   └─ +6.20s    payment  void_payment taken in
+│  ├─ +6.0ms    payment  attempt 1 at authorize_payment: unknown 5.000s “no answer” by instance 0
+│  │  └─ +7.0ms    payment  payment_provider: confirm 4.999s → no answer key pk-1
+│  └─ +6.000s   payment  attempt 2 at authorize_payment: done 2.5ms by instance 1
+├─ +6.100s   order    saga: running → compensating by reply
+└─ void_payment (undo)  pending  +6.200s, took 0.0ms
+   └─ +6.200s   payment  void_payment taken in
 gap: no answer from shipping: unreachable
-clock: the clock of payment is behind that of order by at least 1.20s
+clock: the clock of payment is behind that of order by at least 1.200s
 `
 
 // The tree is the same for everybody; colours only add to it, and what others have written cannot steer the terminal.

@@ -29,26 +29,29 @@ const (
 type watcher struct {
 	tracer
 
-	interval time.Duration
-	w        io.Writer
-	style    style
+	interval   time.Duration
+	w          io.Writer
+	complaints io.Writer
+	style      style
 }
 
 func watchCommand(environ []string) *cobra.Command {
 	t := &watcher{tracer: tracer{operator: operator{environ: environment(environ)}}}
-	cmd := &cobra.Command{
+	cmd := describe(&cobra.Command{
 		Use:   "watch [ID]",
 		Short: "Follow one order until it has ended, or what happens to all orders",
 		Long: `With an ID of any kind, as "trace" takes it, follows one order: prints what is on record about it, then each thing as it happens, and ends when
 the order has. Without, follows the messages of all orders until Ctrl-C: commands, replies and events, as the services send them.
-
-Ends with 0 when the order has ended or Ctrl-C was pressed, 3 when no order is known by the ID, 4 when the order has ended and a service did not
-tell its part, and 1 for anything else. --json prints one object a line: throughline.trail.v1.Entry, as proto/README.md describes it.`,
+With --json, what services do not tell is said on standard error.`,
 		Example: "  throughline watch my-key\n  throughline watch",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			t.complaints = cmd.OutOrStdout()
+			if t.json {
+				t.complaints = cmd.ErrOrStderr()
+			}
 			t.w, t.style = cmd.OutOrStdout(), styleFor(cmd.OutOrStdout(), t.environ)
 			asked, closeAll, err := t.assembler()
 			if err != nil {
@@ -66,7 +69,8 @@ tell its part, and 1 for anything else. --json prints one object a line: through
 			}
 			return err
 		},
-	}
+	}, "throughline.trail.v1.Entry, as proto/README.md describes it", ending{0, "the order has ended, or Ctrl-C was pressed"}, unknownID,
+		ending{ExitIncomplete, "the order has ended, and a service did not tell its part"})
 	t.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&t.question.ClientID, "client", "", "whose key the ID is")
@@ -87,12 +91,7 @@ func (t *watcher) one(ctx context.Context, asked *trail.Assembler) error {
 		if err != nil {
 			return notFound(err)
 		}
-		clean := tree{style: t.style, story: harmless(story)}
-		for _, e := range clean.story.GetEntries() {
-			if clean.zero.IsZero() || e.GetKind() == trailv1.EntryKind_ENTRY_KIND_ORDER {
-				clean.zero = e.GetAt().AsTime()
-			}
-		}
+		clean := tree{style: t.style, story: harmless(story), zero: trail.Zero(story)}
 		news := false
 		for i, e := range clean.story.GetEntries() {
 			if key := newsOf(e); !printed[key] {
@@ -151,8 +150,8 @@ func (t *watcher) print(e *trailv1.Entry, line string) error {
 func (t *watcher) gaps(now, told []*trailv1.Gap) ([]*trailv1.Gap, error) {
 	for _, g := range now {
 		known := slices.ContainsFunc(told, func(k *trailv1.Gap) bool { return k.GetDetail() == g.GetDetail() })
-		if !known && !t.json {
-			if _, err := fmt.Fprintf(t.w, "%s %s\n", t.style.paint(red, "gap:"), plain(g.GetDetail())); err != nil {
+		if !known {
+			if _, err := fmt.Fprintf(t.complaints, "%s %s\n", t.style.paint(red, "gap:"), plain(g.GetDetail())); err != nil {
 				return told, err
 			}
 		}

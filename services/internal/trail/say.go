@@ -1,0 +1,67 @@
+package trail
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/throughline/throughline/pkg/participant"
+	trailv1 "github.com/throughline/throughline/proto/gen/throughline/trail/v1"
+)
+
+// Brief writes a duration of a story, the same wherever a story is told, so that what one shows is found in the other: tenths of a
+// millisecond below a second, milliseconds below a minute, and seconds above.
+func Brief(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + Brief(-d)
+	case d < time.Second-50*time.Microsecond:
+		return fmt.Sprintf("%.1fms", float64(d)/float64(time.Millisecond))
+	case d < time.Minute-500*time.Microsecond:
+		return fmt.Sprintf("%.3fs", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}
+
+// Zero is the time that a story's times are told from: when the order was placed, or the earliest that is known.
+func Zero(t *trailv1.Timeline) time.Time {
+	var zero time.Time
+	for _, e := range t.GetEntries() {
+		if e.GetKind() == trailv1.EntryKind_ENTRY_KIND_ORDER {
+			return e.GetAt().AsTime()
+		}
+		if at := e.GetAt().AsTime(); zero.IsZero() || at.Before(zero) {
+			zero = at
+		}
+	}
+	return zero
+}
+
+// Length is from [Zero] to the end of what ended last. What operators have done later, and records of what is now, do not count.
+func Length(t *trailv1.Timeline) time.Duration {
+	zero, length := Zero(t), time.Duration(0)
+	for _, e := range t.GetEntries() {
+		switch e.GetKind() {
+		case trailv1.EntryKind_ENTRY_KIND_OPERATOR, trailv1.EntryKind_ENTRY_KIND_RECORD:
+		default:
+			length = max(length, e.GetAt().AsTime().Sub(zero)+e.GetDuration().AsDuration())
+		}
+	}
+	return length
+}
+
+// settled says how an attempt came to know what had become of a request that was not answered; empty if all were, or it never did.
+func settled(a *participant.Attempt) string {
+	lost := ""
+	said := ""
+	for i := range a.Exchanges {
+		switch x := &a.Exchanges[i]; {
+		case x.Status == 0:
+			lost, said = x.Operation, ""
+		case lost != "" && x.Status < 300:
+			said = fmt.Sprintf("%s was not answered; %s found it %s", lost, x.Operation, cmp.Or(strings.ReplaceAll(x.Answer, "_", " "), "answered"))
+		}
+	}
+	return said
+}

@@ -43,12 +43,13 @@ look at the provider and at the carrier, too, before you decide. Who decided, wh
 The order service is called with the operator credential in THROUGHLINE_OPERATOR_CREDENTIAL, or else the one of the system that was
 started by "throughline up" with the same data folder.`,
 	}
-	a.flags(cmd)
-	list := &cobra.Command{Use: "list", Short: "List the orders that wait for a person, the longest first", Args: cobra.NoArgs, RunE: a.list}
-	show := &cobra.Command{
+	a.flags(cmd, stack.Order)
+	list := describe(&cobra.Command{Use: "list", Short: "List the orders that wait for a person, the longest first", Args: cobra.NoArgs, RunE: a.list},
+		answers("throughline.attention.v1.Case"), ending{0, "all were printed, also if there are none"}, refusal)
+	show := describe(&cobra.Command{
 		Use: "show ORDER-ID", Short: "Show what an order is at, how it got there, and what payment and shipping have on record",
-		Args: cobra.ExactArgs(1), RunE: a.show,
-	}
+		Args: cobra.ExactArgs(1), RunE: a.show, ValidArgsFunction: a.complete,
+	}, answers("throughline.attention.v1.GetAttentionResponse"), ending{0, "it was shown"}, unknownName, refusal)
 	cmd.AddCommand(list, show,
 		a.decision("retry ORDER-ID", "Attempt now what has no outcome, or once more the undo that was refused", attentionv1.Resolution_RESOLUTION_RETRY),
 		a.decision("undo ORDER-ID", "Wait no longer for a step, and undo the order by the undos of the others; or say that an undo was done by other means",
@@ -61,22 +62,58 @@ started by "throughline up" with the same data folder.`,
 
 // decision makes the command of one resolution.
 func (a *attentionRun) decision(use, short string, r attentionv1.Resolution) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
-		return a.resolve(cmd, args[0], r)
-	}}
+	cmd := describe(&cobra.Command{
+		Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.complete,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.resolve(cmd, args[0], r) },
+	}, answers("throughline.attention.v1.ResolveResponse"), ending{0, "it is decided, or was before under the same --request-key"}, unknownName, refusal)
 	cmd.Flags().StringVar(&a.reason, "reason", "", "why; kept with the order")
 	cmd.Flags().StringVar(&a.actor, "actor", whoAmI(), "who; kept with the order")
 	cmd.Flags().StringVar(&a.step, "step", "", "the step or the undo to decide about (default the one that needs a person)")
 	cmd.Flags().StringVar(&a.key, "request-key", "", "names the decision, so that it can be repeated without being made twice (default a new one)")
+	mustComplete(cmd, "step", a.completeStep)
 	return cmd
 }
 
 // call calls the order service.
-func (a *attentionRun) call(cmd *cobra.Command, call func(context.Context, attentionv1.AttentionServiceClient) error) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), operatorTimeout)
+func (a *attentionRun) call(ctx context.Context, call func(context.Context, attentionv1.AttentionServiceClient) error) error {
+	ctx, cancel := context.WithTimeout(ctx, operatorTimeout)
 	defer cancel()
 	return a.each(ctx, []string{stack.Order}, func(ctx context.Context, _ string, conn *grpc.ClientConn) error {
 		return call(ctx, attentionv1.NewAttentionServiceClient(conn))
+	})
+}
+
+// complete offers the orders that wait for a person.
+func (a *attentionRun) complete(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var found []cobra.Completion
+	return offer(cmd, &found, func(ctx context.Context) error {
+		return a.call(ctx, func(ctx context.Context, s attentionv1.AttentionServiceClient) error {
+			resp, err := s.ListAttention(ctx, &attentionv1.ListAttentionRequest{})
+			for _, c := range resp.GetCases() {
+				found = append(found, cobra.CompletionWithDesc(c.GetOrderId(), c.GetReason()+" at "+c.GetStep()))
+			}
+			return err
+		})
+	})
+}
+
+// completeStep offers the steps of the order that is named.
+func (a *attentionRun) completeStep(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var found []cobra.Completion
+	return offer(cmd, &found, func(ctx context.Context) error {
+		return a.call(ctx, func(ctx context.Context, s attentionv1.AttentionServiceClient) error {
+			resp, err := s.GetAttention(ctx, &attentionv1.GetAttentionRequest{OrderId: args[0]})
+			for _, step := range resp.GetSteps() {
+				found = append(found, cobra.CompletionWithDesc(step.GetName(), step.GetPhase()))
+			}
+			return err
+		})
 	})
 }
 
@@ -85,7 +122,7 @@ func (a *attentionRun) list(cmd *cobra.Command, _ []string) error {
 	if !a.json {
 		fmt.Fprintln(w, "ORDER\tCLIENT\tSINCE\tREASON\tSTEP\tTOTAL\tDETAIL")
 	}
-	err := a.call(cmd, func(ctx context.Context, s attentionv1.AttentionServiceClient) error {
+	err := a.call(cmd.Context(), func(ctx context.Context, s attentionv1.AttentionServiceClient) error {
 		req := new(attentionv1.ListAttentionRequest)
 		for {
 			resp, err := s.ListAttention(ctx, req)
@@ -111,7 +148,7 @@ func (a *attentionRun) list(cmd *cobra.Command, _ []string) error {
 }
 
 func (a *attentionRun) show(cmd *cobra.Command, args []string) error {
-	return a.call(cmd, func(ctx context.Context, s attentionv1.AttentionServiceClient) error {
+	return a.call(cmd.Context(), func(ctx context.Context, s attentionv1.AttentionServiceClient) error {
 		resp, err := s.GetAttention(ctx, &attentionv1.GetAttentionRequest{OrderId: args[0]})
 		if err != nil {
 			return err
@@ -175,7 +212,7 @@ func (a *attentionRun) resolve(cmd *cobra.Command, id string, r attentionv1.Reso
 	if a.key == "" {
 		a.key = uuid.NewString()
 	}
-	err := a.call(cmd, func(ctx context.Context, s attentionv1.AttentionServiceClient) error {
+	err := a.call(cmd.Context(), func(ctx context.Context, s attentionv1.AttentionServiceClient) error {
 		resp, err := s.Resolve(ctx, &attentionv1.ResolveRequest{
 			RequestKey: a.key, OrderId: id, Step: a.step, Resolution: r, Actor: a.actor, Reason: a.reason,
 		})

@@ -2,10 +2,101 @@ package command
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/throughline/throughline/services/throughline/internal/stack"
 )
+
+// teller says how far the system is: for people, or as JSON.
+type teller struct {
+	out, progress io.Writer
+	json          bool
+}
+
+func (t teller) starting() {
+	if t.json {
+		_ = printJSON(t.out, event{Event: "starting"}) // whoever does not read on does not stop the system
+		return
+	}
+	fmt.Fprintln(t.out, "throughline is starting; Ctrl-C stops it")
+}
+
+func (t teller) up(s *stack.Stack, log string) {
+	if t.json {
+		_ = printJSON(t.out, describeUp(s, log))
+		return
+	}
+	fmt.Fprint(t.out, banner(s, log))
+}
+
+func (t teller) stopped() error {
+	if t.json {
+		return printJSON(t.out, event{Event: "stopped"})
+	}
+	_, err := fmt.Fprintln(t.out, "throughline has stopped; the next start continues with the same data")
+	return err
+}
+
+// event is a line of JSON of a system that runs.
+type event struct {
+	Event string `json:"event"`
+}
+
+// place is where a service answers, instance by instance.
+type place struct {
+	HTTP []string `json:"http"`
+	GRPC []string `json:"grpc"`
+}
+
+// running is the banner for programs.
+type running struct {
+	event
+
+	Embedded bool             `json:"embedded"`
+	Services map[string]place `json:"services"`
+	Console  struct {
+		URL        string `json:"url"`
+		Credential string `json:"credential"`
+	} `json:"console"`
+	ProviderURL string `json:"provider_url"`
+	CarrierURL  string `json:"carrier_url"`
+	// The addresses for webhooks; empty where none are taken.
+	ProviderWebhookURL string `json:"provider_webhook_url"`
+	CarrierWebhookURL  string `json:"carrier_webhook_url"`
+	NATSURL            string `json:"nats_url"`
+	Data               string `json:"data"`
+	Log                string `json:"log"`
+	// Clients are those for development, by their id, with their API keys.
+	Clients map[string]string `json:"clients"`
+}
+
+func describeUp(s *stack.Stack, log string) running {
+	o, p := s.Options(), s.Options().Ports
+	at := func(http, grpc int) place {
+		return place{addresses(o.Instances, "http://%s:%d", o.Host, http), addresses(o.Instances, "%s:%d", o.Host, grpc)}
+	}
+	r := running{
+		event: event{"up"}, Embedded: o.Embedded(), ProviderURL: s.ProviderURL(), CarrierURL: s.CarrierURL(), NATSURL: s.NATSURL(), Data: o.Data, Log: log,
+		Services: map[string]place{
+			stack.Gateway: at(p.GatewayHTTP, p.GatewayGRPC), stack.Order: at(p.OrderHTTP, p.OrderGRPC),
+			stack.Payment: at(p.PaymentHTTP, p.PaymentGRPC), stack.Shipping: at(p.ShippingHTTP, p.ShippingGRPC),
+		},
+		Clients: map[string]string{},
+	}
+	r.Console.URL, r.Console.Credential = s.ConsoleURL(), s.ConsoleCredential()
+	fromProvider, fromCarrier := s.Webhooks()
+	if fromProvider {
+		r.ProviderWebhookURL = s.ProviderWebhookURL()
+	}
+	if fromCarrier {
+		r.CarrierWebhookURL = s.CarrierWebhookURL()
+	}
+	if o.Embedded() {
+		r.Clients = map[string]string{"storefront": devAPIKey, "marketplace": "tl_dev_marketplace"}
+	}
+	return r
+}
 
 // banner tells what runs where, and how to place an order.
 func banner(s *stack.Stack, log string) string {
@@ -57,9 +148,13 @@ func banner(s *stack.Stack, log string) string {
 
 // instances writes the addresses of all instances of something.
 func instances(n int, format, host string, port int) string {
+	return strings.Join(addresses(n, format, host, port), " ")
+}
+
+func addresses(n int, format, host string, port int) []string {
 	list := make([]string, n)
 	for i := range list {
 		list[i] = fmt.Sprintf(format, host, port+i)
 	}
-	return strings.Join(list, " ")
+	return list
 }

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -10,10 +9,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 
 	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
 	"github.com/throughline/throughline/services/internal/apikey"
-	"github.com/throughline/throughline/services/internal/grpcx"
 	"github.com/throughline/throughline/services/throughline/internal/stack"
 )
 
@@ -22,7 +21,7 @@ const operatorTimeout = 30 * time.Second
 
 // clientsCommand manages who may call.
 func clientsCommand(environ []string) *cobra.Command {
-	c := &clientsRun{environ: environment(environ)}
+	c := &clientsRun{operator: operator{environ: environment(environ)}}
 	cmd := &cobra.Command{
 		Use:   "clients",
 		Short: "Say who may call: give clients API keys, exchange and revoke them",
@@ -32,105 +31,58 @@ It calls the order service, with the operator credential in THROUGHLINE_OPERATOR
 started by "throughline up" with the same data folder. A key is made here and shown once; only its hash leaves this program.
 Gateways notice a revoked key within ten seconds.`,
 	}
-	f := cmd.PersistentFlags()
-	f.StringVar(&c.order, "order", "", "the order service's gRPC address (default THROUGHLINE_ORDER_ADDR, or 127.0.0.1:9110)")
-	f.StringVar(&c.data, "data", stack.Defaults().Data, "data folder of the system on this machine")
+	c.flags(cmd, stack.Order)
+	done := func(what string) ending { return ending{0, what} }
+	key, client := envelope(`"api_key":KEY,`, "throughline.order.v1.AddKeyResponse"), answers("throughline.order.v1.Client")
 
-	add := &cobra.Command{
+	add := describe(&cobra.Command{
 		Use: "add CLIENT", Short: "Give a client one more key; makes the client if there is none of that name", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd, func(ctx context.Context, s orderv1.ClientServiceClient) error {
-				return c.add(ctx, cmd.OutOrStdout(), s, args[0], nil)
-			})
-		},
-	}
-	rotate := &cobra.Command{
+		RunE: func(cmd *cobra.Command, args []string) error { return c.add(cmd, args[0], nil) },
+	}, key, done("the key was made, and is printed"), refusal)
+	rotate := describe(&cobra.Command{
 		Use: "rotate CLIENT", Short: "Give a client a new key, and end its other keys after a time", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd, func(ctx context.Context, s orderv1.ClientServiceClient) error {
-				return c.add(ctx, cmd.OutOrStdout(), s, args[0], &c.overlap)
-			})
-		},
-	}
+		RunE: func(cmd *cobra.Command, args []string) error { return c.add(cmd, args[0], &c.overlap) },
+	}, key, done("the key was made, and is printed"), refusal)
 	rotate.Flags().DurationVar(&c.overlap, "overlap", 24*time.Hour, "how long the other keys go on; 0 ends them at once")
 	for _, with := range []*cobra.Command{add, rotate} {
 		with.Flags().StringSliceVar(&c.scopes, "scopes", []string{string(apikey.OrdersRead), string(apikey.OrdersWrite)}, "what the key is for")
+		mustComplete(with, "scopes", several(scopeTexts()...))
 	}
-	revoke := &cobra.Command{
+	revoke := describe(&cobra.Command{
 		Use: "revoke CLIENT [KEY-PREFIX]", Short: "End one key of a client, or all of them", Args: cobra.RangeArgs(1, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd, func(ctx context.Context, s orderv1.ClientServiceClient) error {
-				return revokeKeys(ctx, cmd.OutOrStdout(), s, args)
-			})
-		},
-	}
-	list := &cobra.Command{
-		Use: "list", Short: "List the clients and their keys", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.run(cmd, func(ctx context.Context, s orderv1.ClientServiceClient) error {
-				return listClients(ctx, cmd.OutOrStdout(), s)
-			})
-		},
-	}
+		RunE: c.revoke,
+	}, client, done("the keys have ended; all of the client are printed"), unknownName, refusal)
+	list := describe(&cobra.Command{
+		Use: "list", Short: "List the clients and their keys", Args: cobra.NoArgs, RunE: c.list,
+	}, client, done("all were printed"), refusal)
+	rotate.ValidArgsFunction, revoke.ValidArgsFunction = c.complete, c.complete
 	cmd.AddCommand(add, rotate, revoke, list)
 	return cmd
 }
 
 type clientsRun struct {
-	environ map[string]string
-	order   string
-	data    string
+	operator
+
 	scopes  []string
 	overlap time.Duration
 }
 
-// run connects to the order service as an operator and calls it.
-func (c *clientsRun) run(cmd *cobra.Command, call func(context.Context, orderv1.ClientServiceClient) error) error {
-	credential := c.environ["THROUGHLINE_OPERATOR_CREDENTIAL"]
-	if credential == "" {
-		var err error
-		if credential, err = stack.OperatorCredential(c.data); err != nil {
-			return err
-		}
-	}
-	if credential == "" {
-		return errors.New("there is no operator credential: set THROUGHLINE_OPERATOR_CREDENTIAL, or --data to the folder of a running system")
-	}
-	addr := c.order
-	if addr == "" {
-		addr = c.environ["THROUGHLINE_ORDER_ADDR"]
-	}
-	if addr == "" {
-		addr = "127.0.0.1:9110"
-	}
-	conn, err := grpcx.Dial(grpcx.ClientConfig{Addr: addr, Credential: credential})
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), operatorTimeout)
+// call calls the order service.
+func (c *clientsRun) call(ctx context.Context, call func(context.Context, orderv1.ClientServiceClient) error) error {
+	ctx, cancel := context.WithTimeout(ctx, operatorTimeout)
 	defer cancel()
-	if err := call(grpcx.Outgoing(ctx, grpcx.Entries{}), orderv1.NewClientServiceClient(conn)); err != nil {
-		return explainCall(addr, err)
-	}
-	return nil
+	return c.each(ctx, []string{stack.Order}, func(ctx context.Context, _ string, conn *grpc.ClientConn) error {
+		return call(ctx, orderv1.NewClientServiceClient(conn))
+	})
 }
 
-// explainCall tells an operator what a service said.
-func explainCall(addr string, err error) error {
-	for _, v := range grpcx.Violations(err) {
-		return fmt.Errorf("%s %s", v.Path, v.Detail)
-	}
-	return fmt.Errorf("calling the service at %s: %w", addr, err)
-}
-
-func (c *clientsRun) add(ctx context.Context, out io.Writer, s orderv1.ClientServiceClient, client string, overlap *time.Duration) error {
+func (c *clientsRun) add(cmd *cobra.Command, client string, overlap *time.Duration) error {
 	key := apikey.Mint()
 	req := &orderv1.AddKeyRequest{ClientId: client, Prefix: key.Prefix, Sha256: key.Hash[:]}
 	for _, name := range c.scopes {
 		scope, ok := scopeNames[apikey.Scope(name)]
 		if !ok {
-			return fmt.Errorf("there is no scope %q; there are %s and %s", name, apikey.OrdersRead, apikey.OrdersWrite)
+			return fmt.Errorf("there is no scope %q; there are %s", name, strings.Join(scopeTexts(), " and "))
 		}
 		req.Scopes = append(req.Scopes, scope)
 	}
@@ -138,18 +90,32 @@ func (c *clientsRun) add(ctx context.Context, out io.Writer, s orderv1.ClientSer
 		after := int64(overlap.Seconds())
 		req.RevokeOthersAfterSeconds = &after
 	}
-	if _, err := s.AddKey(ctx, req); err != nil {
+	return c.call(cmd.Context(), func(ctx context.Context, s orderv1.ClientServiceClient) error {
+		resp, err := s.AddKey(ctx, req)
+		if err != nil {
+			return err
+		}
+		if c.json {
+			return printSaid(cmd.OutOrStdout(), said{Service: stack.Order, APIKey: key.Text}, resp)
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", key.Text)
 		return err
-	}
-	_, err := fmt.Fprintf(out, "%s\n", key.Text)
-	return err
+	})
 }
 
 var scopeNames = map[apikey.Scope]orderv1.Scope{
 	apikey.OrdersRead: orderv1.Scope_SCOPE_ORDERS_READ, apikey.OrdersWrite: orderv1.Scope_SCOPE_ORDERS_WRITE,
 }
 
-func revokeKeys(ctx context.Context, out io.Writer, s orderv1.ClientServiceClient, args []string) error {
+func scopeTexts() []string {
+	var texts []string
+	for _, s := range apikey.Scopes() {
+		texts = append(texts, string(s))
+	}
+	return texts
+}
+
+func (c *clientsRun) revoke(cmd *cobra.Command, args []string) error {
 	req := &orderv1.RevokeKeysRequest{ClientId: args[0]}
 	if len(args) > 1 {
 		prefix := args[1]
@@ -158,19 +124,60 @@ func revokeKeys(ctx context.Context, out io.Writer, s orderv1.ClientServiceClien
 		}
 		req.Prefix = prefix
 	}
-	resp, err := s.RevokeKeys(ctx, req)
-	if err != nil {
-		return err
-	}
-	return table(out, []*orderv1.Client{{ClientId: args[0], Keys: resp.GetKeys()}})
+	return c.call(cmd.Context(), func(ctx context.Context, s orderv1.ClientServiceClient) error {
+		resp, err := s.RevokeKeys(ctx, req)
+		if err != nil {
+			return err
+		}
+		return c.show(cmd.OutOrStdout(), []*orderv1.Client{{ClientId: args[0], Keys: resp.GetKeys()}})
+	})
 }
 
-func listClients(ctx context.Context, out io.Writer, s orderv1.ClientServiceClient) error {
-	resp, err := s.ListClients(ctx, &orderv1.ListClientsRequest{})
-	if err != nil {
-		return err
+func (c *clientsRun) list(cmd *cobra.Command, _ []string) error {
+	return c.call(cmd.Context(), func(ctx context.Context, s orderv1.ClientServiceClient) error {
+		resp, err := s.ListClients(ctx, &orderv1.ListClientsRequest{})
+		if err != nil {
+			return err
+		}
+		return c.show(cmd.OutOrStdout(), resp.GetClients())
+	})
+}
+
+// complete offers the clients, and then the keys of one that go on.
+func (c *clientsRun) complete(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var found []cobra.Completion
+	if len(args) > 1 || len(args) == 1 && cmd.Name() != "revoke" {
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return table(out, resp.GetClients())
+	return offer(cmd, &found, func(ctx context.Context) error {
+		return c.call(ctx, func(ctx context.Context, s orderv1.ClientServiceClient) error {
+			resp, err := s.ListClients(ctx, &orderv1.ListClientsRequest{})
+			for _, client := range resp.GetClients() {
+				if len(args) == 0 {
+					found = append(found, client.GetClientId())
+					continue
+				}
+				for _, k := range client.GetKeys() {
+					if client.GetClientId() == args[0] && k.GetRevokedAt() == nil {
+						found = append(found, cobra.CompletionWithDesc(k.GetPrefix(), "made "+clock(k.GetCreatedAt())))
+					}
+				}
+			}
+			return err
+		})
+	})
+}
+
+func (c *clientsRun) show(out io.Writer, clients []*orderv1.Client) error {
+	if !c.json {
+		return table(out, clients)
+	}
+	for _, client := range clients {
+		if err := c.print(out, stack.Order, client); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func table(out io.Writer, clients []*orderv1.Client) error {

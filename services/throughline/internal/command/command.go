@@ -4,6 +4,8 @@ package command
 import (
 	"context"
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -17,15 +19,39 @@ import (
 
 // Run reads the command line and does what it says.
 func Run(ctx context.Context, args, environ []string) error {
+	root := newRoot(environ, os.Stdout, os.Stderr)
+	root.SetArgs(args[1:])
+	return root.ExecuteContext(ctx)
+}
+
+// newRoot makes the program with all its commands, which write to out and complaints.
+func newRoot(environ []string, out, complaints io.Writer) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "throughline",
-		Short:         "An order-processing saga with one key from end to end",
+		Use:   "throughline",
+		Short: "An order-processing saga with one key from end to end",
+		Long: `An order-processing saga with one key from end to end.
+
+What commands print goes to standard output, and as JSON with --json: one object a line, whose members keep their names and meanings, and may
+be joined by more. What went wrong goes to standard error, and every command's help lists the codes that it ends with.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(upCommand(environ), demoCommand(), clientsCommand(environ), deadLettersCommand(environ), outboxCommand(environ), doctorCommand(environ), attentionCommand(environ), placeCommand(environ), getCommand(environ), cancelCommand(environ), traceCommand(environ), watchCommand(environ), serviceCommand(environ), versionCommand())
-	root.SetArgs(args[1:])
-	return root.ExecuteContext(ctx)
+	root.SetOut(out)
+	root.SetErr(complaints)
+	root.AddCommand(
+		upCommand(environ), demoCommand(),
+		placeCommand(environ), getCommand(environ), traceCommand(environ), watchCommand(environ), cancelCommand(environ),
+		deadLettersCommand(environ), attentionCommand(environ), outboxCommand(environ), clientsCommand(environ), doctorCommand(environ),
+		serviceCommand(environ), versionCommand(),
+	)
+	root.InitDefaultCompletionCmd()
+	withoutFiles(root)
+	if shells, _, err := root.Find([]string{"completion"}); err == nil {
+		for _, shell := range shells.Commands() {
+			describe(shell, "", ending{0, "it was printed"})
+		}
+	}
+	return root
 }
 
 // serviceCommand runs one service like its own program does.
@@ -35,7 +61,7 @@ func serviceCommand(environ []string) *cobra.Command {
 		stack.Console: console.Run,
 	}
 	strict := false
-	cmd := &cobra.Command{
+	cmd := describe(&cobra.Command{
 		Use:       "service {gateway|order|payment|shipping|console}",
 		Short:     "Run one service, configured by its environment",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
@@ -50,19 +76,7 @@ func serviceCommand(environ []string) *cobra.Command {
 			}
 			return services[args[0]](cmd.Context(), args, environ)
 		},
-	}
+	}, "", ending{0, "it was stopped by a signal"})
 	cmd.Flags().BoolVar(&strict, "strict", false, "do not start the order service while there are unfinished orders whose saga this release does not define")
 	return cmd
-}
-
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version())
-			return err
-		},
-	}
 }

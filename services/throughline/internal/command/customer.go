@@ -30,6 +30,8 @@ const (
 	defaultURL     = "http://127.0.0.1:8080"
 	// devAPIKey is a client that exists in a system on embedded parts, and nowhere else.
 	devAPIKey = "tl_dev_storefront"
+	// completedOrders is as many as a person looks through.
+	completedOrders = 20
 )
 
 func (c *customer) flags(cmd *cobra.Command) {
@@ -37,6 +39,28 @@ func (c *customer) flags(cmd *cobra.Command) {
 	f.StringVar(&c.url, "url", "", "the gateway (default "+urlVariable+", or "+defaultURL+")")
 	f.StringVar(&c.apiKey, "api-key", "", "the client's API key (default "+apiKeyVariable+", or the development client's); shown to others who list this machine's processes")
 	f.BoolVar(&c.json, "json", false, "print one JSON object")
+}
+
+// unknownOrder is how commands end about an order that the client does not have.
+var unknownOrder = ending{ExitNotFound, "the client has no such order"}
+
+// complete offers the client's newest orders.
+func (c *customer) complete(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var found []cobra.Completion
+	return offer(cmd, &found, func(ctx context.Context) error {
+		client, err := c.client()
+		if err != nil {
+			return err
+		}
+		page, err := client.ListOrders(ctx, completedOrders, "")
+		for _, o := range page.Orders {
+			found = append(found, cobra.CompletionWithDesc(o.ID, string(o.Status)+", key "+strconv.Quote(o.IdempotencyKey)))
+		}
+		return err
+	})
 }
 
 func (c *customer) client() (*storefront.Client, error) {
@@ -51,6 +75,12 @@ func firstOf(texts ...string) string {
 	}
 	return ""
 }
+
+// orderLine is an order in JSON, and answeredLine what place and cancel print of one, for the help.
+const (
+	orderLine    = "the order, as GET /v1/orders/{id} answers it"
+	answeredLine = `{"idempotency_key":KEY,"replayed":BOOL,"key_expired":BOOL,"order":ORDER}, with the order as GET /v1/orders/{id} answers it`
+)
 
 // answered is what place and cancel print.
 type answered struct {
@@ -67,17 +97,14 @@ func placeCommand(environ []string) *cobra.Command {
 		lines           []string
 		wait            time.Duration
 	)
-	cmd := &cobra.Command{
+	cmd := describe(&cobra.Command{
 		Use:   "place",
 		Short: "Place an order, as a storefront does",
 		Long: `Places an order over HTTP. Each call is repeated under its key until there is an answer or the command is interrupted; with --key it can be
 repeated later, too, and never gives a second order.
 
 The order is the JSON of POST /v1/orders in --file, or from standard input for "-". Without, it is a small sample for trying the system, with
-the lines of --line, if there are any.
-
-Ends with 0 when the order is placed, or was placed before under the same key; with --wait when it is CONFIRMED. Ends with 5 when it was refused, or
-with --wait has not been sold; and with 1 for anything else.`,
+the lines of --line, if there are any.`,
 		Example: "  throughline place --key my-key --wait 20s\n  throughline place --line TEA-1:2:1250\n  throughline place --file order.json --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -92,7 +119,8 @@ with --wait has not been sold; and with 1 for anything else.`,
 			}
 			return c.place(cmd.Context(), cmd.OutOrStdout(), key, order, wait)
 		},
-	}
+	}, answeredLine, ending{0, "the order is placed, or was before under the same key; with --wait: it is CONFIRMED"},
+		ending{ExitRefused, "it was refused; with --wait: it has not been sold"})
 	c.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&key, "key", "", "the idempotency key (default a new one, which is printed first)")
@@ -100,6 +128,7 @@ with --wait has not been sold; and with 1 for anything else.`,
 	f.StringArrayVar(&lines, "line", nil, "SKU:QUANTITY:PRICE of a line, in minor units of the currency; may be repeated")
 	f.StringVar(&note, "note", "", "a note with the order")
 	f.DurationVar(&wait, "wait", 0, "wait for the end of the order, at most so long")
+	mustBe(f, "file", "json")
 	cmd.MarkFlagsMutuallyExclusive("file", "line")
 	cmd.MarkFlagsMutuallyExclusive("file", "note")
 	return cmd
@@ -237,13 +266,12 @@ func refused(err error) error {
 func getCommand(environ []string) *cobra.Command {
 	c := &customer{environ: environment(environ)}
 	var wait time.Duration
-	cmd := &cobra.Command{
-		Use:   "get ORDER-ID",
-		Short: "Show an order of one's own, as a storefront does",
-		Long: `Shows an order, as its client sees it. For what happened behind it, and for other ids than the order's, see "throughline trace".
-
-Ends with 0 when the order is shown, 3 when the client has no such order, and 1 for anything else.`,
-		Args: cobra.ExactArgs(1),
+	cmd := describe(&cobra.Command{
+		Use:               "get ORDER-ID",
+		Short:             "Show an order of one's own, as a storefront does",
+		Long:              `Shows an order, as its client sees it. For what happened behind it, and for other ids than the order's, see "throughline trace".`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: c.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := c.client()
 			if err != nil {
@@ -255,7 +283,7 @@ Ends with 0 when the order is shown, 3 when the client has no such order, and 1 
 			}
 			return c.show(cmd.OutOrStdout(), order)
 		},
-	}
+	}, orderLine, ending{0, "the order was shown"}, unknownOrder, refusal)
 	c.flags(cmd)
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait for the end of the order, at most so long; the service waits 20 s at most")
 	return cmd
@@ -284,13 +312,12 @@ func (c *customer) show(w io.Writer, o storefront.Order) error {
 func cancelCommand(environ []string) *cobra.Command {
 	c := &customer{environ: environment(environ)}
 	var key, reason string
-	cmd := &cobra.Command{
-		Use:   "cancel ORDER-ID",
-		Short: "Cancel an order of one's own, as a storefront does",
-		Long: `Asks for the cancellation of an order. What was done for it is then undone; "throughline watch" shows how far that is.
-
-Ends with 0 when the cancellation is accepted, or was before; 3 when the client has no such order; 5 when it is too late; and 1 for anything else.`,
-		Args: cobra.ExactArgs(1),
+	cmd := describe(&cobra.Command{
+		Use:               "cancel ORDER-ID",
+		Short:             "Cancel an order of one's own, as a storefront does",
+		Long:              `Asks for the cancellation of an order. What was done for it is then undone; "throughline watch" shows how far that is.`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: c.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := c.client()
 			if err != nil {
@@ -306,7 +333,7 @@ Ends with 0 when the cancellation is accepted, or was before; 3 when the client 
 			}
 			return c.answer(cmd.OutOrStdout(), key, answer)
 		},
-	}
+	}, answeredLine, ending{0, "the cancellation is accepted, or was before"}, unknownOrder, ending{ExitRefused, "it is too late, or was refused"})
 	c.flags(cmd)
 	cmd.Flags().StringVar(&key, "key", "", "the idempotency key of the cancellation (default a new one, which is printed first)")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the order's history")

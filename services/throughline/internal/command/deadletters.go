@@ -14,10 +14,14 @@ import (
 	"google.golang.org/grpc"
 
 	deadletterv1 "github.com/throughline/throughline/proto/gen/throughline/deadletter/v1"
+	"github.com/throughline/throughline/services/internal/topology"
 )
 
 // errNotAllDone says that something was asked for and not done, so that the exit status tells scripts.
 var errNotAllDone = errors.New("not everything was done")
+
+// notDone is how commands end that do something about several messages.
+var notDone = ending{ExitRefused, "not everything was done: some failed or were refused, as is printed for each"}
 
 type deadLettersRun struct {
 	operator
@@ -43,12 +47,24 @@ message. replay and discard only say what they would do, unless --execute is giv
 with what outcome is kept with the message. A dead letter is named SERVICE/ID, as list prints it.`,
 	}
 	d.flags(cmd)
-	list := &cobra.Command{Use: "list", Short: "List the open ones, the oldest first", Args: cobra.NoArgs, RunE: d.list}
+	const acted = `"dead_letter":ID,`
+	done := ending{0, "nothing failed, also if there was nothing to do"}
+	list := describe(&cobra.Command{Use: "list", Short: "List the open ones, the oldest first", Args: cobra.NoArgs, RunE: d.list},
+		answers("throughline.deadletter.v1.DeadLetter"), ending{0, "all were printed, also if there are none"}, someSilent, refusal)
 	d.filters(list)
 	list.Flags().BoolVar(&d.all, "all", false, "settled ones, too")
-	show := &cobra.Command{Use: "show SERVICE/ID", Short: "Show one, whole, and what was done about it", Args: cobra.ExactArgs(1), RunE: d.show}
-	replay := &cobra.Command{Use: "replay [SERVICE/ID...]", Short: "Have them handled again; those of the filters when none is named", RunE: d.replay}
-	discard := &cobra.Command{Use: "discard SERVICE/ID...", Short: "Decide that they are never to be dealt with", Args: cobra.MinimumNArgs(1), RunE: d.discard}
+	show := describe(&cobra.Command{
+		Use: "show SERVICE/ID", Short: "Show one, whole, and what was done about it", Args: cobra.ExactArgs(1), RunE: d.show,
+	}, answers("throughline.deadletter.v1.GetDeadLetterResponse"), ending{0, "it was shown"}, unknownName, refusal)
+	replay := describe(&cobra.Command{
+		Use: "replay [SERVICE/ID...]", Short: "Have them handled again; those of the filters when none is named", RunE: d.replay,
+	}, envelope(acted, "throughline.deadletter.v1.Report"), done, unknownName, someSilent, notDone)
+	discard := describe(&cobra.Command{
+		Use: "discard SERVICE/ID...", Short: "Decide that they are never to be dealt with", Args: cobra.MinimumNArgs(1), RunE: d.discard,
+	}, envelope(acted, "throughline.deadletter.v1.Report"), done, unknownName, someSilent, notDone)
+	for _, named := range []*cobra.Command{show, replay, discard} {
+		named.ValidArgsFunction = d.complete
+	}
 	d.filters(replay)
 	for _, act := range []*cobra.Command{replay, discard} {
 		act.Flags().BoolVar(&d.execute, "execute", false, "do it; without this it is only said what would be done")
@@ -63,6 +79,27 @@ func (d *deadLettersRun) filters(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&d.services, "service", nil, "only of these services")
 	cmd.Flags().StringVar(&d.consumer, "consumer", "", "only of this consumer")
 	cmd.Flags().StringVar(&d.orderID, "order-id", "", "only of this order")
+	mustComplete(cmd, "service", several(withDatabase()...))
+	mustComplete(cmd, "consumer", choices(topology.OrderRepliesConsumer, topology.PaymentCommandsConsumer, topology.ShippingCommandsConsumer))
+}
+
+// complete offers the open ones that are not named yet.
+func (d *deadLettersRun) complete(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 && cmd.Name() == "show" {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var found []cobra.Completion
+	return offer(cmd, &found, func(ctx context.Context) error {
+		return d.each(ctx, nil, func(ctx context.Context, service string, conn *grpc.ClientConn) error {
+			resp, err := deadletterv1.NewDeadLetterServiceClient(conn).ListDeadLetters(ctx, &deadletterv1.ListDeadLettersRequest{})
+			for _, l := range resp.GetDeadLetters() {
+				if name := fmt.Sprintf("%s/%d", service, l.GetId()); !slices.Contains(args, name) {
+					found = append(found, cobra.CompletionWithDesc(name, shortened(l.GetError())))
+				}
+			}
+			return err
+		})
+	})
 }
 
 func (d *deadLettersRun) list(cmd *cobra.Command, _ []string) error {
@@ -219,7 +256,7 @@ func (d *deadLettersRun) act(cmd *cobra.Command, args []string, what string, do 
 			}
 			counts[report.GetOutcome()]++
 			if d.json {
-				err = d.print(cmd.OutOrStdout(), fmt.Sprintf("%s/%d", service, id), report)
+				err = printSaid(cmd.OutOrStdout(), said{Service: service, DeadLetter: id}, report)
 			} else {
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s/%d  %s  %s%s\n", service, id, report.GetOutcome(), report.GetDetail(), behind(report.GetFollowers()))
 			}
@@ -233,7 +270,7 @@ func (d *deadLettersRun) act(cmd *cobra.Command, args []string, what string, do 
 	case err != nil:
 		return err
 	case counts["failed"]+counts["refused"] > 0:
-		return fmt.Errorf("%w: %d failed, %d refused", errNotAllDone, counts["failed"], counts["refused"])
+		return coded{fmt.Errorf("%w: %d failed, %d refused", errNotAllDone, counts["failed"], counts["refused"]), ExitRefused}
 	case !d.execute && counts["would"] > 0 && !d.json:
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), "nothing was done; --execute --reason WHY does it")
 	}

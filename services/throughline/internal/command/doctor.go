@@ -21,17 +21,17 @@ var errSick = errors.New("something needs a person")
 // doctorCommand examines all services.
 func doctorCommand(environ []string) *cobra.Command {
 	o := &operator{environ: environment(environ)}
-	cmd := &cobra.Command{
+	cmd := describe(&cobra.Command{
 		Use:   "doctor",
 		Short: "Check that settings, streams and consumers fit together, and say what the tables grow to",
 		Long: `Check that settings, streams and consumers fit together, and say what the tables grow to.
 
 Each rule compares two times that must not cross: what can still arrive with what is remembered, what is being dealt with and when it
-is delivered again. Streams and consumers are looked at as they are now. Sizes are what is expected at the rate of the last seconds.
-The exit status is not 0 if a rule is broken, a dead letter is open, or a message is set aside.`,
+is delivered again. Streams and consumers are looked at as they are now. Sizes are what is expected at the rate of the last seconds.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return examine(cmd, o) },
-	}
+	}, answers("throughline.doctor.v1.ExamineResponse"), ending{0, "all is well"}, someSilent, refusal,
+		ending{ExitWrong, "a rule is broken, a dead letter is open, or a message is set aside"})
 	o.flags(cmd)
 	return cmd
 }
@@ -78,7 +78,7 @@ func examine(cmd *cobra.Command, o *operator) error {
 			longestAt, longest.GetShorterValue().AsDuration(), shortestAt, shortest.GetLongerValue().AsDuration()))
 	}
 	if sick > 0 {
-		err = errors.Join(err, errSick)
+		err = coded{errors.Join(err, errSick), ExitWrong}
 	}
 	return err
 }

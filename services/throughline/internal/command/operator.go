@@ -12,10 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/throughline/throughline/services/internal/grpcx"
+	"github.com/throughline/throughline/services/internal/jsonpb"
 	"github.com/throughline/throughline/services/throughline/internal/stack"
 )
 
@@ -30,15 +32,18 @@ type operator struct {
 // withDatabase lists the services that have a database, and so an outbox and an inbox.
 func withDatabase() []string { return []string{stack.Order, stack.Payment, stack.Shipping} }
 
-// flags adds what every command of an operator understands.
-func (o *operator) flags(cmd *cobra.Command) {
+// flags adds what every command of an operator understands. The services are those that it calls; none means all that have a database.
+func (o *operator) flags(cmd *cobra.Command, services ...string) {
+	if len(services) == 0 {
+		services = withDatabase()
+	}
 	f := cmd.PersistentFlags()
 	f.StringVar(&o.data, "data", stack.Defaults().Data, "data folder of the system on this machine")
+	mustBe(f, "data")
 	f.BoolVar(&o.json, "json", false, "print JSON, one object a line")
-	p := stack.Defaults().Ports
 	o.addrs = make(map[string]*string)
-	for service, port := range map[string]int{stack.Order: p.OrderGRPC, stack.Payment: p.PaymentGRPC, stack.Shipping: p.ShippingGRPC} {
-		o.addrs[service] = f.String(service, "", fmt.Sprintf("the %s service's gRPC address (default %s, or 127.0.0.1:%d)", service, addrVariable(service), port))
+	for _, service := range services {
+		o.addrs[service] = f.String(service, "", fmt.Sprintf("the %s service's gRPC address (default %s, or %s)", service, addrVariable(service), defaultAddr(service)))
 	}
 }
 
@@ -48,17 +53,14 @@ func addrVariable(service string) string {
 	}[service]
 }
 
-func (o *operator) addr(service string) string {
+func defaultAddr(service string) string {
 	p := stack.Defaults().Ports
-	addr := *o.addrs[service]
-	if addr == "" {
-		addr = o.environ[addrVariable(service)]
-	}
-	if addr == "" {
-		port := map[string]int{stack.Order: p.OrderGRPC, stack.Payment: p.PaymentGRPC, stack.Shipping: p.ShippingGRPC}[service]
-		addr = fmt.Sprintf("127.0.0.1:%d", port)
-	}
-	return addr
+	port := map[string]int{stack.Order: p.OrderGRPC, stack.Payment: p.PaymentGRPC, stack.Shipping: p.ShippingGRPC}[service]
+	return fmt.Sprintf("127.0.0.1:%d", port)
+}
+
+func (o *operator) addr(service string) string {
+	return firstOf(*o.addrs[service], o.environ[addrVariable(service)], defaultAddr(service))
 }
 
 // call is what is asked of one service.
@@ -115,7 +117,29 @@ func (o *operator) run(ctx context.Context, services []string, ask call, strateg
 	for i, service := range services {
 		calls[i] = func() error { return o.callOne(ctx, credential, service, ask) }
 	}
-	return errors.Join(strategy(calls)...)
+	return allOf(strategy(calls))
+}
+
+// allOf joins what went wrong at services. Its code is that of a definite answer if there is one, or else says that the rest is true, if there
+// is a rest.
+func allOf(errs []error) error {
+	silent, answered := false, false
+	for _, err := range errs {
+		_, definite := errors.AsType[coded](err)
+		switch {
+		case err == nil:
+			answered = true
+		case definite:
+			return errors.Join(errs...)
+		case status.Code(err) != codes.Unknown: // which is what errors have that no service sent
+			silent = true
+		}
+	}
+	err := errors.Join(errs...)
+	if silent && answered {
+		return coded{err, ExitIncomplete}
+	}
+	return err
 }
 
 func (o *operator) callOne(ctx context.Context, credential, service string, ask call) error {
@@ -134,18 +158,38 @@ func (o *operator) callOne(ctx context.Context, credential, service string, ask 
 	return nil
 }
 
+// explainCall tells an operator what a service said, with the code that the program ends with if it is definite.
+func explainCall(addr string, err error) error {
+	told := fmt.Errorf("calling the service at %s: %w", addr, err)
+	for _, v := range grpcx.Violations(err) {
+		told = fmt.Errorf("%s %s", v.Path, v.Detail)
+		break
+	}
+	if code := codeOf(err); code != 0 {
+		return coded{told, code}
+	}
+	return told
+}
+
+// said is a line of JSON: what a service said, and to which question if a command asks several.
+type said struct {
+	Service    string          `json:"service"`
+	DeadLetter int64           `json:"dead_letter,omitempty"`
+	APIKey     string          `json:"api_key,omitempty"`
+	Answer     json.RawMessage `json:"answer"`
+}
+
 // print prints a message as JSON, with the service that said it.
 func (o *operator) print(w io.Writer, service string, m proto.Message) error {
-	raw, err := protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("rendering the answer: %w", err)
+	return printSaid(w, said{Service: service}, m)
+}
+
+func printSaid(w io.Writer, s said, m proto.Message) error {
+	var err error
+	if s.Answer, err = jsonpb.Marshal(m); err != nil {
+		return err
 	}
-	line, err := json.Marshal(map[string]any{"service": service, "answer": json.RawMessage(raw)})
-	if err != nil {
-		return fmt.Errorf("rendering the answer: %w", err)
-	}
-	_, err = fmt.Fprintf(w, "%s\n", line)
-	return err
+	return printJSON(w, s)
 }
 
 // whoAmI is who an action is noted for, unless it is said.

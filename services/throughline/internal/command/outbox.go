@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	outboxv1 "github.com/throughline/throughline/proto/gen/throughline/outbox/v1"
+	"github.com/throughline/throughline/services/internal/topology"
 )
 
 type outboxRun struct {
@@ -31,7 +32,7 @@ func outboxCommand(environ []string) *cobra.Command {
 	o := &outboxRun{operator: operator{environ: environment(environ)}}
 	cmd := &cobra.Command{Use: "outbox", Short: "Look at what services have sent, and send it again"}
 	o.flags(cmd)
-	republish := &cobra.Command{
+	republish := describe(&cobra.Command{
 		Use:   "republish",
 		Short: "Send messages again: of a time, of an order, or of a gap in a stream",
 		Long: `Send messages again: of a time, of an order, or of a gap in a stream.
@@ -40,7 +41,7 @@ Message ids stay, so that consumers that had a message do nothing. What is still
 inboxes remember is skipped. It only lists what it would send, unless --execute is given; then --reason is needed, and who did it and
 why is kept by the service. At most 500 messages a second are sent.`,
 		Args: cobra.NoArgs, RunE: o.republish,
-	}
+	}, answers("throughline.outbox.v1.SentMessage"), ending{0, "nothing failed, also if there was nothing to send"}, someSilent, notDone)
 	f := republish.Flags()
 	f.StringSliceVar(&o.services, "service", nil, "only what these services have sent")
 	f.StringVar(&o.from, "from", "", "written at or after this time (RFC 3339), or so long ago (2h30m)")
@@ -52,6 +53,8 @@ why is kept by the service. At most 500 messages a second are sent.`,
 	f.BoolVar(&o.execute, "execute", false, "do it; without this it is only said what would be sent")
 	f.StringVar(&o.reason, "reason", "", "why; kept by the service")
 	f.StringVar(&o.actor, "actor", whoAmI(), "who; kept by the service")
+	mustComplete(republish, "service", several(withDatabase()...))
+	mustComplete(republish, "stream", choices(topology.Commands, topology.Replies, topology.Events))
 	cmd.AddCommand(republish)
 	return cmd
 }
@@ -117,7 +120,7 @@ func (o *outboxRun) republish(cmd *cobra.Command, _ []string) error {
 	})
 	err = errors.Join(err, w.Flush())
 	if err == nil && failed > 0 {
-		err = fmt.Errorf("%w: %d sent, %d failed", errNotAllDone, sent, failed)
+		err = coded{fmt.Errorf("%w: %d sent, %d failed", errNotAllDone, sent, failed), ExitRefused}
 	}
 	return err
 }

@@ -15,14 +15,14 @@ import (
 )
 
 func (a *attentionRun) releaseCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := describe(&cobra.Command{
 		Use:   "release",
 		Short: "Let all work that is due go at once, after an outage",
 		Long: `Let all work that is due go at once, for ten minutes: orders whose deadline has passed, and steps at payment and shipping that are
 attempted again. Without it they are worked off at a limited rate (THROUGHLINE_DUE_RATE, THROUGHLINE_STEP_RETRY_RATE), so that the provider and
 the carrier, which have just come back, are not overrun. What waits longer because it has failed becomes due, too.`,
 		Args: cobra.NoArgs, RunE: a.release,
-	}
+	}, answers("throughline.attention.v1.ReleaseResponse"), ending{0, "it is released, or was before under the same --request-key"}, refusal)
 	f := cmd.Flags()
 	f.StringVar(&a.reason, "reason", "", "why; it is kept on record")
 	f.StringVar(&a.actor, "actor", whoAmI(), "who releases")
@@ -37,7 +37,7 @@ func (a *attentionRun) release(cmd *cobra.Command, _ []string) error {
 	if a.key == "" {
 		a.key = uuid.NewString()
 	}
-	err := a.call(cmd, func(ctx context.Context, s attentionv1.AttentionServiceClient) error {
+	err := a.call(cmd.Context(), func(ctx context.Context, s attentionv1.AttentionServiceClient) error {
 		resp, err := s.Release(ctx, &attentionv1.ReleaseRequest{RequestKey: a.key, Actor: a.actor, Reason: a.reason})
 		if err != nil {
 			return err

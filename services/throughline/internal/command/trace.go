@@ -23,7 +23,7 @@ type tracer struct {
 
 func traceCommand(environ []string) *cobra.Command {
 	t := &tracer{operator: operator{environ: environment(environ)}}
-	cmd := &cobra.Command{
+	cmd := describe(&cobra.Command{
 		Use:   "trace ID",
 		Short: "Tell what became of an order: every attempt, call, message and decision",
 		Long: `Tells the story of one order as a tree. Under each step stand the messages about it, its attempts with the calls that they made, and what
@@ -32,21 +32,22 @@ the saga made of it; "+" is the time since the order was placed. What is undone 
 ID is whatever there is: the order's id; the key that the client minted (with --client, if several clients have used it); the key of a step,
 which the carrier has as the reference; the id of a message; the payment provider's id or idempotency key; the carrier's id.
 
-Addresses, notes and payment methods are masked. --reveal shows them; that needs --reason, and is put on record with the order.
-
-Ends with 0 when the whole story was told, 3 when no order is known by the ID, 4 when the story was told with gaps, because a service did not
-answer, and 1 for anything else. --json prints one object: throughline.trail.v1.Timeline, as proto/README.md describes it.`,
+Addresses, notes and payment methods are masked. --reveal shows them; that needs --reason, and is put on record with the order.`,
 		Example: "  throughline trace my-key\n  throughline trace 3fd5c1a2-0b1e-5f6a-9d2e-8a7b6c5d4e3f --json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t.question.ID = args[0]
 			return t.trace(cmd.Context(), cmd.OutOrStdout())
 		},
-	}
+	}, "throughline.trail.v1.Timeline, as proto/README.md describes it", ending{0, "the whole story was told"}, unknownID,
+		ending{ExitIncomplete, "the story was told with gaps, because a service did not answer"})
 	t.flags(cmd)
 	t.questionFlags(cmd)
 	return cmd
 }
+
+// unknownID is how commands end that take ids of any kind.
+var unknownID = ending{ExitNotFound, "no order is known by the ID"}
 
 func (t *tracer) questionFlags(cmd *cobra.Command) {
 	f := cmd.Flags()

@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -24,7 +23,8 @@ const envPrefix = "THROUGHLINE_UP_"
 
 func upCommand(environ []string) *cobra.Command {
 	o := stack.Defaults()
-	cmd := &cobra.Command{
+	inJSON := false
+	cmd := describe(&cobra.Command{
 		Use:   "up",
 		Short: "Run the whole system on this machine until Ctrl-C",
 		Long: `Run the whole system on this machine until Ctrl-C: Postgres, JetStream, simulators of the payment provider and the
@@ -37,8 +37,10 @@ THROUGHLINE_PROVIDER_WEBHOOK_SECRET and THROUGHLINE_CARRIER_WEBHOOK_SECRET say h
 clients at first: "throughline clients add" gives one an API key. THROUGHLINE_KEY_LIFETIME, THROUGHLINE_CLIENT_RETRIES, THROUGHLINE_CLIENT_RATE
 and THROUGHLINE_CLIENT_BURST are passed on to the services.`,
 		Args: cobra.NoArgs,
-	}
+	}, `{"event":"starting"}, then {"event":"up", …} with every address, the credentials and the folders, then {"event":"stopped"}`,
+		ending{0, "it was stopped by a signal"})
 	f := cmd.Flags()
+	f.BoolVar(&inJSON, "json", false, "print JSON, one object a line; what takes time is said on standard error")
 	f.StringVar(&o.Data, "data", o.Data, "folder of all state")
 	f.IntVar(&o.Instances, "instances", o.Instances, "how many of each service; instance i listens on its base port + i")
 	f.BoolVar(&o.Separate, "separate", o.Separate, "run each service as a process of its own, and restart one that dies")
@@ -46,6 +48,8 @@ and THROUGHLINE_CLIENT_BURST are passed on to the services.`,
 	f.DurationVar(&o.CustomerTime, "customer-time", o.CustomerTime, "how long a customer may take to confirm a payment (default 15m)")
 	f.BoolVar(&o.Strict, "strict", o.Strict, "do not start while there are unfinished orders whose saga this release does not define")
 	f.StringVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error")
+	mustBe(f, "data")
+	mustComplete(cmd, "log-level", choices("debug", "info", "warn", "error"))
 	p := &o.Ports
 	port(f, &p.GatewayHTTP, "http", "gateway's HTTP port")
 	port(f, &p.GatewayGRPC, "grpc", "gateway's gRPC port")
@@ -79,12 +83,16 @@ and THROUGHLINE_CLIENT_BURST are passed on to the services.`,
 		o.JaegerURL = env["THROUGHLINE_JAEGER_URL"]
 		o.Credential = env["THROUGHLINE_SERVICE_CREDENTIAL"]
 		o.OTLPEndpoint = env["OTEL_EXPORTER_OTLP_ENDPOINT"]
-		return up(cmd.Context(), o, cmd.OutOrStdout())
+		t := teller{out: cmd.OutOrStdout(), progress: cmd.OutOrStdout(), json: inJSON}
+		if inJSON {
+			t.progress = cmd.ErrOrStderr()
+		}
+		return up(cmd.Context(), o, t)
 	}
 	return cmd
 }
 
-func up(ctx context.Context, o stack.Options, out io.Writer) error {
+func up(ctx context.Context, o stack.Options, t teller) error {
 	lifecycle.SpareCollector()
 	stop, work, release := lifecycle.Signals(ctx)
 	defer release()
@@ -100,14 +108,12 @@ func up(ctx context.Context, o stack.Options, out io.Writer) error {
 	if o.Logger, err = telemetry.NewLogger(logFile, "text", level, "throughline", ""); err != nil {
 		return err
 	}
-	o.Progress = out
-	fmt.Fprintln(out, "throughline is starting; Ctrl-C stops it")
-	err = stack.Run(stop, work, o, func(s *stack.Stack) { fmt.Fprint(out, banner(s, logFile.Name())) })
-	if err != nil {
+	o.Progress = t.progress
+	t.starting()
+	if err := stack.Run(stop, work, o, func(s *stack.Stack) { t.up(s, logFile.Name()) }); err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "throughline has stopped; the next start continues with the same data")
-	return nil
+	return t.stopped()
 }
 
 func openLog(data string) (*os.File, error) {

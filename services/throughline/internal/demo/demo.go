@@ -21,8 +21,19 @@ const (
 	grace        = 5 * time.Second
 )
 
-// Run plays all scenes. It gives an error if a scene did not end as it should, or if a rule is broken.
-func Run(stop, work context.Context, out io.Writer) (err error) {
+// Outcome is what came of a scene, or of the comparison of orders, money and parcels after all scenes.
+type Outcome struct {
+	// Scene counts from 1; 0 is the comparison at the end.
+	Scene  int    `json:"scene"`
+	Title  string `json:"title"`
+	Passed bool   `json:"passed"`
+	// Error says what is not as it should be.
+	Error string `json:"error"`
+}
+
+// Run plays all scenes. It gives an error if a scene did not end as it should, or if a rule is broken. Out is told for people what happens,
+// and report, which may be nil, what came of each scene.
+func Run(stop, work context.Context, out io.Writer, report func(Outcome)) (err error) {
 	dir, err := os.MkdirTemp("", "throughline-demo-")
 	if err != nil {
 		return fmt.Errorf("making a data folder: %w", err)
@@ -52,7 +63,7 @@ func Run(stop, work context.Context, out io.Writer) (err error) {
 		fmt.Fprintf(out, "  ready after %s\n", time.Since(began).Round(100*time.Millisecond))
 		go func() {
 			defer end()
-			played = play(running, s, out)
+			played = play(running, s, out, report)
 		}()
 	})
 	<-running.Done()
@@ -80,7 +91,16 @@ func tail(text []byte) []byte {
 	return text[max(0, len(text)-most):]
 }
 
-func play(ctx context.Context, s *stack.Stack, out io.Writer) error {
+func play(ctx context.Context, s *stack.Stack, out io.Writer, report func(Outcome)) error {
+	told := func(scene int, title string, err error) {
+		o := Outcome{Scene: scene, Title: title, Passed: err == nil}
+		if err != nil {
+			o.Error = err.Error()
+		}
+		if report != nil {
+			report(o)
+		}
+	}
 	st, err := newStage(ctx, s, out)
 	if err != nil {
 		return err
@@ -93,6 +113,7 @@ func play(ctx context.Context, s *stack.Stack, out io.Writer) error {
 		ctx, cancel := context.WithTimeout(ctx, sceneTimeout)
 		err := scene.play(ctx, st)
 		cancel()
+		told(i+1, scene.title, err)
 		if err != nil {
 			fmt.Fprintf(out, "   FAILED: %v\n", err)
 			failed = errors.Join(failed, fmt.Errorf("scene %d, %s: %w", i+1, scene.title, err))
@@ -101,5 +122,7 @@ func play(ctx context.Context, s *stack.Stack, out io.Writer) error {
 			return failed
 		}
 	}
-	return errors.Join(failed, st.settle(ctx, time.Since(began)))
+	err = st.settle(ctx, time.Since(began))
+	told(0, "Orders, money and parcels agree", err)
+	return errors.Join(failed, err)
 }

@@ -25,7 +25,8 @@ const (
 // Rows are locked in the order of their ids. A lost count harms nobody, so the session does not wait for the disk.
 const addReplays = `
 WITH counted AS (
-    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS c (record_id, replays, mismatches)
+    SELECT record_id, replays, mismatches, now() - replayed * interval '1 microsecond' AS replayed_at, now() - mismatched * interval '1 microsecond' AS mismatched_at
+      FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) AS c (record_id, replays, mismatches, replayed, mismatched)
 ), locked AS MATERIALIZED (
     SELECT r.record_id
       FROM idempotency_record r JOIN counted c ON c.record_id = r.record_id
@@ -34,9 +35,9 @@ WITH counted AS (
 )
 UPDATE idempotency_record r
    SET replays = r.replays + c.replays,
-       last_replay_at = CASE WHEN c.replays > 0 THEN now() ELSE r.last_replay_at END,
+       last_replay_at = CASE WHEN c.replays > 0 THEN greatest(c.replayed_at, r.last_replay_at) ELSE r.last_replay_at END,
        mismatches = nullif(coalesce(r.mismatches, 0) + c.mismatches, 0),
-       last_mismatch_at = CASE WHEN c.mismatches > 0 THEN now() ELSE r.last_mismatch_at END
+       last_mismatch_at = CASE WHEN c.mismatches > 0 THEN greatest(c.mismatched_at, r.last_mismatch_at) ELSE r.last_mismatch_at END
   FROM counted c JOIN locked l ON l.record_id = c.record_id
  WHERE r.record_id = c.record_id
    AND set_config('synchronous_commit', 'off', true) IS NOT NULL`
@@ -55,15 +56,29 @@ type ReplayCounter struct {
 	dropped int64               // what found no room
 }
 
-type count struct{ replays, mismatches int64 }
+type count struct {
+	replays, mismatches  int64
+	replayed, mismatched time.Time // the last, by this process's clock
+}
 
-func (c count) plus(d count) count { return count{c.replays + d.replays, c.mismatches + d.mismatches} }
+func (c count) plus(d count) count {
+	return count{c.replays + d.replays, c.mismatches + d.mismatches, later(c.replayed, d.replayed), later(c.mismatched, d.mismatched)}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
 
 // Count counts one replay of a record. It never waits.
-func (c *ReplayCounter) Count(id uuid.UUID) { c.add(id, count{replays: 1}) }
+func (c *ReplayCounter) Count(id uuid.UUID) { c.add(id, count{replays: 1, replayed: time.Now()}) }
 
 // Mismatch counts one request that came with the key of a record and was another one. It never waits.
-func (c *ReplayCounter) Mismatch(id uuid.UUID) { c.add(id, count{mismatches: 1}) }
+func (c *ReplayCounter) Mismatch(id uuid.UUID) {
+	c.add(id, count{mismatches: 1, mismatched: time.Now()})
+}
 
 func (c *ReplayCounter) add(id uuid.UUID, n count) {
 	c.mu.Lock()
@@ -120,10 +135,19 @@ func (c *ReplayCounter) Flush(ctx context.Context) error {
 	}
 	slices.SortFunc(ids, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
 	replays, mismatches := make([]int64, len(ids)), make([]int64, len(ids))
+	// How long ago is told, and not when: the time is the database's.
+	replayed, mismatched := make([]int64, len(ids)), make([]int64, len(ids))
 	for i, id := range ids {
-		replays[i], mismatches[i] = counted[id].replays, counted[id].mismatches
+		n := counted[id]
+		replays[i], mismatches[i] = n.replays, n.mismatches
+		if n.replays > 0 {
+			replayed[i] = time.Since(n.replayed).Microseconds()
+		}
+		if n.mismatches > 0 {
+			mismatched[i] = time.Since(n.mismatched).Microseconds()
+		}
 	}
-	if _, err := c.Pool.Exec(ctx, addReplays, ids, replays, mismatches); err != nil {
+	if _, err := c.Pool.Exec(ctx, addReplays, ids, replays, mismatches, replayed, mismatched); err != nil {
 		c.putBack(counted)
 		return fmt.Errorf("counting replays of %d records: %w", len(ids), err)
 	}

@@ -1,6 +1,7 @@
 package participant
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -73,6 +74,12 @@ type ledger struct {
 	mu        sync.Mutex
 	exchanges []Exchange
 	dropped   int
+}
+
+func (l *ledger) settled() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Settled(l.exchanges)
 }
 
 // line is an attempt as it is stored. Names are short, since there are as many as there are attempts.
@@ -169,6 +176,21 @@ type Attempt struct {
 	Exchanges []Exchange
 	// Dropped is how many more there were.
 	Dropped int
+}
+
+// Settled says how an attempt that made these requests came to know what had become of one that was not answered; empty if all were, or if it did
+// not come to know.
+func Settled(made []Exchange) string {
+	lost, said := "", ""
+	for i := range made {
+		switch x := &made[i]; {
+		case x.Status == 0:
+			lost, said = x.Operation, ""
+		case lost != "" && x.Status < 300:
+			said = fmt.Sprintf("%s was not answered; %s found it %s", lost, x.Operation, cmp.Or(strings.ReplaceAll(x.Answer, "_", " "), "answered"))
+		}
+	}
+	return said
 }
 
 // Notice is what the outside said by itself, as it is on record.

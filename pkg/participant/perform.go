@@ -32,6 +32,9 @@ func (r *Runner) perform(ctx context.Context, c *claim) (f finished) {
 		ended := r.cfg.Process.Now()
 		if book != nil {
 			f.history = r.historyOf(&f, book, ended)
+			if said := book.settled(); said != "" {
+				span.SetAttributes(telemetry.Settled.String(said))
+			}
 		}
 		r.told.attempted(ctx, &f, ended.Sub(began))
 		f.tell(span)

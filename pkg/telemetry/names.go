@@ -29,6 +29,8 @@ const (
 	// ProviderAnswer is the provider's word for how what was asked about is then; ProviderError what was wrong with an answer, or why none came.
 	ProviderAnswer = attribute.Key("throughline.provider_answer")
 	ProviderError  = attribute.Key("throughline.provider_error")
+	// Settled is on the span of an attempt that came to know what had become of a call that was not answered: how.
+	Settled = attribute.Key("throughline.settled")
 	// OrderStatus is an order's status, on the span of the change that led to it.
 	OrderStatus = attribute.Key("throughline.order_status")
 	// EdgeAnswer is how a request with an idempotency key was answered: one of the kinds that throughline.edge.answers counts by.

@@ -2,10 +2,12 @@ package telemetry
 
 import (
 	"net/http"
+	"strings"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc/stats"
@@ -40,11 +42,26 @@ func (t *Telemetry) grpcOptions() []otelgrpc.Option {
 // caller's trace if it sent one. The spans are named after the route's pattern once next, a
 // http.ServeMux, has found it.
 func (t *Telemetry) ServerMiddleware(next http.Handler) http.Handler {
-	return otelhttp.NewHandler(next, "http",
+	return otelhttp.NewHandler(routed{next}, "http",
 		otelhttp.WithTracerProvider(t.tracers),
 		otelhttp.WithMeterProvider(t.meters),
 		otelhttp.WithPropagators(Propagator{}),
 	)
+}
+
+// routed puts the route on the span of a request, once a http.ServeMux has found it.
+type routed struct{ next http.Handler }
+
+func (h routed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.next.ServeHTTP(w, r)
+	if r.Pattern == "" {
+		return
+	}
+	route := r.Pattern
+	if _, path, ok := strings.Cut(route, " "); ok {
+		route = path
+	}
+	trace.SpanFromContext(r.Context()).SetAttributes(semconv.HTTPRoute(route))
 }
 
 // ClientTransport makes client spans and metrics of the calls to an outside

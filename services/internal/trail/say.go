@@ -1,12 +1,9 @@
 package trail
 
 import (
-	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
-	"github.com/throughline/throughline/pkg/participant"
 	trailv1 "github.com/throughline/throughline/proto/gen/throughline/trail/v1"
 )
 
@@ -49,19 +46,4 @@ func Length(t *trailv1.Timeline) time.Duration {
 		}
 	}
 	return length
-}
-
-// settled says how an attempt came to know what had become of a request that was not answered; empty if all were, or it never did.
-func settled(a *participant.Attempt) string {
-	lost := ""
-	said := ""
-	for i := range a.Exchanges {
-		switch x := &a.Exchanges[i]; {
-		case x.Status == 0:
-			lost, said = x.Operation, ""
-		case lost != "" && x.Status < 300:
-			said = fmt.Sprintf("%s was not answered; %s found it %s", lost, x.Operation, cmp.Or(strings.ReplaceAll(x.Answer, "_", " "), "answered"))
-		}
-	}
-	return said
 }

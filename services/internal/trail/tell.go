@@ -139,7 +139,7 @@ func (t *telling) attempt(h *participant.History, a *participant.Attempt, undo b
 	if outcome == messaging.OutcomeRefused {
 		e.Reason = a.Error
 	} else {
-		e.Detail = cmp.Or(a.Error, settled(a))
+		e.Detail = cmp.Or(a.Error, participant.Settled(a.Exchanges))
 	}
 	t.add(e)
 	for i, x := range a.Exchanges {

@@ -26,8 +26,9 @@ type Participant struct {
 	// List gives a page of what the outside has made from a time on, behind a place; next is empty after the last page. A list of the oldest
 	// first ends at until, if that is not the zero time, so that it does end.
 	List func(ctx context.Context, from, until time.Time, after string) (page []Entry, next string, err error)
-	// Find gives all that the outside has made for an order. reference is the id that the service has on record; it may be empty.
-	Find func(ctx context.Context, order uuid.UUID, reference string) ([]Entry, error)
+	// Find gives all that the outside has made for an order. ids are of what is known to be there; one that is not, or is of another order, is
+	// left out.
+	Find func(ctx context.Context, order uuid.UUID, ids []string) ([]Entry, error)
 	// Records reads what the service itself has on record of some orders.
 	Records func(ctx context.Context, orders []uuid.UUID) (map[uuid.UUID]*verifyv1.Record, error)
 }
@@ -35,7 +36,7 @@ type Participant struct {
 // ListHoldings gives a page of what is held outside.
 func (p Participant) ListHoldings(ctx context.Context, req *verifyv1.ListHoldingsRequest) (*verifyv1.ListHoldingsResponse, error) {
 	if len(req.GetOrderIds()) > 0 {
-		return p.find(ctx, req.GetOrderIds())
+		return p.find(ctx, req.GetOrderIds(), req.GetKnown())
 	}
 	resp := new(verifyv1.ListHoldingsResponse)
 	from, until := time.Time{}, time.Time{}
@@ -74,7 +75,7 @@ func (p Participant) ListHoldings(ctx context.Context, req *verifyv1.ListHolding
 }
 
 // find gives all that there is of some orders.
-func (p Participant) find(ctx context.Context, texts []string) (*verifyv1.ListHoldingsResponse, error) {
+func (p Participant) find(ctx context.Context, texts []string, known []*verifyv1.Known) (*verifyv1.ListHoldingsResponse, error) {
 	ids, err := ParseIDs(texts)
 	if err != nil {
 		return nil, err
@@ -88,9 +89,16 @@ func (p Participant) find(ctx context.Context, texts []string) (*verifyv1.ListHo
 	if err != nil {
 		return nil, err
 	}
+	seen := make(map[string][]string)
+	for _, k := range known {
+		seen[k.GetOrderId()] = append(seen[k.GetOrderId()], k.GetId())
+	}
 	resp := new(verifyv1.ListHoldingsResponse)
-	for _, id := range ids {
-		entries, err := p.Find(ctx, id, records[id].GetReference())
+	for i, id := range ids {
+		if reference := records[id].GetReference(); reference != "" {
+			seen[texts[i]] = append(seen[texts[i]], reference)
+		}
+		entries, err := p.Find(ctx, id, seen[texts[i]])
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrOutside, err)
 		}

@@ -155,7 +155,7 @@ func (r *run) look(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]*view, e
 			v.order = o
 		}
 	}
-	records, err := r.lookOutside(ctx, texts, byID)
+	records, err := r.lookOutside(ctx, ids, byID)
 	if err != nil {
 		return nil, err
 	}
@@ -169,15 +169,21 @@ func (r *run) look(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]*view, e
 }
 
 // lookOutside asks what is held for some orders, and gives the answers by order and service.
-func (r *run) lookOutside(ctx context.Context, texts []string, views map[string]*view) (map[string]map[string]*verifyv1.Holding, error) {
+func (r *run) lookOutside(ctx context.Context, ids []uuid.UUID, views map[string]*view) (map[string]map[string]*verifyv1.Holding, error) {
 	records := make(map[string]map[string]*verifyv1.Holding)
+	req := &verifyv1.ListHoldingsRequest{OrderIds: textsOf(ids)}
+	for _, id := range ids {
+		for _, odd := range r.odd[id] {
+			req.Known = append(req.Known, &verifyv1.Known{OrderId: id.String(), Id: odd})
+		}
+	}
 	for _, service := range []string{topology.Payment, topology.Shipping} {
 		client := r.services[service]
 		if client == nil {
 			r.gap(service, "what the outside holds", errNoReceiver)
 			return nil, errNoReceiver
 		}
-		resp, err := ask(ctx, r, client.ListHoldings, &verifyv1.ListHoldingsRequest{OrderIds: texts})
+		resp, err := ask(ctx, r, client.ListHoldings, req)
 		if err != nil {
 			r.gap(service, "what the outside holds for orders that look wrong", err)
 			return nil, err

@@ -13,6 +13,9 @@ import (
 	"github.com/throughline/throughline/services/internal/topology"
 )
 
+// maxOdd bounds the payments of one order that are remembered.
+const maxOdd = 20
+
 // clocks is by how much the clock of the outside may differ from ours.
 const clocks = time.Minute
 
@@ -71,10 +74,14 @@ func (r *run) readHoldings(ctx context.Context, service string) error {
 			if err != nil {
 				return fmt.Errorf("reading what the outside holds: %q is no order id: %w", h.GetOrderId(), err)
 			}
-			if e := r.book.find(id); e != nil {
+			e := r.book.find(id)
+			if e != nil {
 				r.enter(service, e, h)
 			} else if !accountOf("", h).Empty() {
 				strangers[id] = true
+			}
+			if e == nil || e.status.atRest() {
+				r.noteOdd(id, h)
 			}
 		}
 		r.opts.Progress(map[string]string{topology.Payment: "payments", topology.Shipping: "parcels"}[service], r.report.Payments+r.report.Parcels)
@@ -96,6 +103,16 @@ func (r *run) enter(service string, e *entry, h *verifyv1.Holding) {
 	addTo(&a, currency, h)
 	e.put(a)
 	e.mark(ownDiffers, e.status.atRest() && len(own(service, e.status.status(), currency, e.total, h)) > 0)
+}
+
+// noteOdd remembers payments that the service does not have on record.
+func (r *run) noteOdd(id uuid.UUID, h *verifyv1.Holding) {
+	for _, in := range h.GetIntents() {
+		p := Payment{Held: in.GetHeld(), Captured: in.GetCaptured()}
+		if p.moved() && in.GetId() != h.GetRecord().GetReference() && (len(r.odd) < maxSuspects || r.odd[id] != nil) && len(r.odd[id]) < maxOdd {
+			r.odd[id] = append(r.odd[id], in.GetId())
+		}
+	}
 }
 
 // introduce asks about orders that something is held for and that are not in the book. Those that began after the run has are left to the next one.

@@ -91,6 +91,9 @@ func (s *Server) ListHoldings(ctx context.Context, req *verifyv1.ListHoldingsReq
 	if n := len(req.GetOrderIds()); n > MaxHoldings {
 		return nil, tooMany("order_ids", n, MaxHoldings)
 	}
+	if n := len(req.GetKnown()); n > MaxMessages {
+		return nil, tooMany("known", n, MaxMessages)
+	}
 	resp, err := s.cfg.Holdings.ListHoldings(ctx, req)
 	return resp, told(err)
 }

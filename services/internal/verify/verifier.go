@@ -76,6 +76,7 @@ func (v *Verifier) Run(ctx context.Context, opts Options) (*Report, error) {
 	}
 	r := &run{
 		services: v.Services, opts: opts, report: &Report{Began: time.Now(), Since: opts.Since}, suspects: make(map[uuid.UUID]bool), sums: make(ledger),
+		odd: make(map[uuid.UUID][]string),
 	}
 	for _, id := range opts.Known {
 		r.suspects[id] = true
@@ -102,6 +103,9 @@ type run struct {
 	suspects map[uuid.UUID]bool
 	more     int64
 	sums     ledger
+	// odd are payments that are not the ones that the payment service has on record, of orders at rest and of unknown ones, by the order's id.
+	// The provider may find them by a search only later.
+	odd map[uuid.UUID][]string
 	// blind says that orders, or what the outside holds for them, could not be read: then no rule about both can be applied.
 	blind bool
 }

@@ -49,19 +49,18 @@ func (v verifier) list(ctx context.Context, from, _ time.Time, after string) ([]
 	return entries, next, err
 }
 
-// find puts what a search finds, as it is now, together with the intent that is on record: a search may not find what is there.
-func (v verifier) find(ctx context.Context, order uuid.UUID, reference string) ([]verify.Entry, error) {
+// find puts what a search finds, as it is now, together with what is known: a search may not find what is there.
+func (v verifier) find(ctx context.Context, order uuid.UUID, known []string) ([]verify.Entry, error) {
 	found, err := v.client.SearchIntents(ctx, order)
 	if err != nil {
 		return nil, err
 	}
-	ids := make([]string, 0, len(found)+1)
+	ids := slices.Clone(known)
 	for _, e := range found {
 		ids = append(ids, e.ID)
 	}
-	if reference != "" && !slices.Contains(ids, reference) {
-		ids = append(ids, reference)
-	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
 	var entries []verify.Entry
 	for _, id := range ids {
 		e, err := v.client.LookUpIntent(ctx, id)

@@ -24,7 +24,7 @@ func Verify(pool *pgxpool.Pool, client *carrier.Client) verify.Holdings {
 			}
 			return entriesOf(page), next, err
 		},
-		Find: func(ctx context.Context, order uuid.UUID, _ string) ([]verify.Entry, error) {
+		Find: func(ctx context.Context, order uuid.UUID, _ []string) ([]verify.Entry, error) {
 			found, err := client.FindShipments(ctx, order)
 			return entriesOf(found), err
 		},

@@ -41,7 +41,7 @@ be joined by more. What went wrong goes to standard error, and every command's h
 	root.AddCommand(
 		upCommand(environ), demoCommand(),
 		placeCommand(environ), getCommand(environ), traceCommand(environ), watchCommand(environ), cancelCommand(environ),
-		deadLettersCommand(environ), attentionCommand(environ), outboxCommand(environ), clientsCommand(environ), doctorCommand(environ),
+		deadLettersCommand(environ), attentionCommand(environ), outboxCommand(environ), clientsCommand(environ), doctorCommand(environ), verifyCommand(environ),
 		serviceCommand(environ), versionCommand(),
 	)
 	root.InitDefaultCompletionCmd()

@@ -362,7 +362,9 @@ type ListHoldingsRequest struct {
 	OrderIds  []string `protobuf:"bytes,2,rep,name=order_ids,proto3" json:"order_ids,omitempty"`
 	PageToken string   `protobuf:"bytes,3,opt,name=page_token,proto3" json:"page_token,omitempty"`
 	// Leaves out what was made from then on, by the clock of the outside, so that the pages come to an end while orders flow.
-	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
+	Until *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
+	// With order_ids: what else is known to be there, from a list. A search at the outside may find something new only later. At most 1000.
+	Known         []*Known `protobuf:"bytes,5,rep,name=known,proto3" json:"known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -425,6 +427,66 @@ func (x *ListHoldingsRequest) GetUntil() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *ListHoldingsRequest) GetKnown() []*Known {
+	if x != nil {
+		return x.Known
+	}
+	return nil
+}
+
+// Known is something that was seen at the outside.
+type Known struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	OrderId       string                 `protobuf:"bytes,1,opt,name=order_id,proto3" json:"order_id,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Known) Reset() {
+	*x = Known{}
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Known) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Known) ProtoMessage() {}
+
+func (x *Known) ProtoReflect() protoreflect.Message {
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Known.ProtoReflect.Descriptor instead.
+func (*Known) Descriptor() ([]byte, []int) {
+	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Known) GetOrderId() string {
+	if x != nil {
+		return x.OrderId
+	}
+	return ""
+}
+
+func (x *Known) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
 type ListHoldingsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// An order may be on several pages, each with other holdings.
@@ -436,7 +498,7 @@ type ListHoldingsResponse struct {
 
 func (x *ListHoldingsResponse) Reset() {
 	*x = ListHoldingsResponse{}
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[4]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -448,7 +510,7 @@ func (x *ListHoldingsResponse) String() string {
 func (*ListHoldingsResponse) ProtoMessage() {}
 
 func (x *ListHoldingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[4]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -461,7 +523,7 @@ func (x *ListHoldingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHoldingsResponse.ProtoReflect.Descriptor instead.
 func (*ListHoldingsResponse) Descriptor() ([]byte, []int) {
-	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{4}
+	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListHoldingsResponse) GetHoldings() []*Holding {
@@ -495,7 +557,7 @@ type Holding struct {
 
 func (x *Holding) Reset() {
 	*x = Holding{}
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[5]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -507,7 +569,7 @@ func (x *Holding) String() string {
 func (*Holding) ProtoMessage() {}
 
 func (x *Holding) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[5]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -520,7 +582,7 @@ func (x *Holding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holding.ProtoReflect.Descriptor instead.
 func (*Holding) Descriptor() ([]byte, []int) {
-	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{5}
+	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Holding) GetOrderId() string {
@@ -575,7 +637,7 @@ type Intent struct {
 
 func (x *Intent) Reset() {
 	*x = Intent{}
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[6]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -587,7 +649,7 @@ func (x *Intent) String() string {
 func (*Intent) ProtoMessage() {}
 
 func (x *Intent) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[6]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -600,7 +662,7 @@ func (x *Intent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Intent.ProtoReflect.Descriptor instead.
 func (*Intent) Descriptor() ([]byte, []int) {
-	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{6}
+	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Intent) GetId() string {
@@ -663,7 +725,7 @@ type Parcel struct {
 
 func (x *Parcel) Reset() {
 	*x = Parcel{}
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[7]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -675,7 +737,7 @@ func (x *Parcel) String() string {
 func (*Parcel) ProtoMessage() {}
 
 func (x *Parcel) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[7]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -688,7 +750,7 @@ func (x *Parcel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parcel.ProtoReflect.Descriptor instead.
 func (*Parcel) Descriptor() ([]byte, []int) {
-	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{7}
+	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Parcel) GetId() string {
@@ -722,7 +784,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[8]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -734,7 +796,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[8]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -747,7 +809,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{8}
+	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Record) GetStatus() string {
@@ -806,7 +868,7 @@ type CheckMessagesRequest struct {
 
 func (x *CheckMessagesRequest) Reset() {
 	*x = CheckMessagesRequest{}
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[9]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -818,7 +880,7 @@ func (x *CheckMessagesRequest) String() string {
 func (*CheckMessagesRequest) ProtoMessage() {}
 
 func (x *CheckMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[9]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -831,7 +893,7 @@ func (x *CheckMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckMessagesRequest.ProtoReflect.Descriptor instead.
 func (*CheckMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{9}
+	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CheckMessagesRequest) GetFrom() *timestamppb.Timestamp {
@@ -878,7 +940,7 @@ type CheckMessagesResponse struct {
 
 func (x *CheckMessagesResponse) Reset() {
 	*x = CheckMessagesResponse{}
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[10]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -890,7 +952,7 @@ func (x *CheckMessagesResponse) String() string {
 func (*CheckMessagesResponse) ProtoMessage() {}
 
 func (x *CheckMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[10]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -903,7 +965,7 @@ func (x *CheckMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckMessagesResponse.ProtoReflect.Descriptor instead.
 func (*CheckMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{10}
+	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CheckMessagesResponse) GetLookedAt() int64 {
@@ -957,7 +1019,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[11]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1031,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[11]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1044,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{11}
+	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Message) GetMessageId() string {
@@ -1040,7 +1102,7 @@ type MessageFinding struct {
 
 func (x *MessageFinding) Reset() {
 	*x = MessageFinding{}
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[12]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1114,7 @@ func (x *MessageFinding) String() string {
 func (*MessageFinding) ProtoMessage() {}
 
 func (x *MessageFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[12]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1127,7 @@ func (x *MessageFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageFinding.ProtoReflect.Descriptor instead.
 func (*MessageFinding) Descriptor() ([]byte, []int) {
-	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{12}
+	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MessageFinding) GetMessage() *Message {
@@ -1099,7 +1161,7 @@ type CheckReceiptsRequest struct {
 
 func (x *CheckReceiptsRequest) Reset() {
 	*x = CheckReceiptsRequest{}
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[13]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1173,7 @@ func (x *CheckReceiptsRequest) String() string {
 func (*CheckReceiptsRequest) ProtoMessage() {}
 
 func (x *CheckReceiptsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[13]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1186,7 @@ func (x *CheckReceiptsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckReceiptsRequest.ProtoReflect.Descriptor instead.
 func (*CheckReceiptsRequest) Descriptor() ([]byte, []int) {
-	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{13}
+	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CheckReceiptsRequest) GetMessages() []*Message {
@@ -1144,7 +1206,7 @@ type CheckReceiptsResponse struct {
 
 func (x *CheckReceiptsResponse) Reset() {
 	*x = CheckReceiptsResponse{}
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[14]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1218,7 @@ func (x *CheckReceiptsResponse) String() string {
 func (*CheckReceiptsResponse) ProtoMessage() {}
 
 func (x *CheckReceiptsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[14]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1231,7 @@ func (x *CheckReceiptsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckReceiptsResponse.ProtoReflect.Descriptor instead.
 func (*CheckReceiptsResponse) Descriptor() ([]byte, []int) {
-	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{14}
+	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CheckReceiptsResponse) GetReceipts() []*Receipt {
@@ -1191,7 +1253,7 @@ type Receipt struct {
 
 func (x *Receipt) Reset() {
 	*x = Receipt{}
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[15]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1203,7 +1265,7 @@ func (x *Receipt) String() string {
 func (*Receipt) ProtoMessage() {}
 
 func (x *Receipt) ProtoReflect() protoreflect.Message {
-	mi := &file_throughline_verify_v1_verify_proto_msgTypes[15]
+	mi := &file_throughline_verify_v1_verify_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1216,7 +1278,7 @@ func (x *Receipt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Receipt.ProtoReflect.Descriptor instead.
 func (*Receipt) Descriptor() ([]byte, []int) {
-	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{15}
+	return file_throughline_verify_v1_verify_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Receipt) GetState() ReceiptState {
@@ -1265,14 +1327,18 @@ const file_throughline_verify_v1_verify_proto_rawDesc = "" +
 	"\brevision\x18\n" +
 	" \x01(\x03R\brevision\x123\n" +
 	"\aoverdue\x18\v \x01(\v2\x19.google.protobuf.DurationR\aoverdue\x12\x14\n" +
-	"\x05timed\x18\f \x01(\bR\x05timed\"\xb7\x01\n" +
+	"\x05timed\x18\f \x01(\bR\x05timed\"\xeb\x01\n" +
 	"\x13ListHoldingsRequest\x120\n" +
 	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1c\n" +
 	"\torder_ids\x18\x02 \x03(\tR\torder_ids\x12\x1e\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\n" +
 	"page_token\x120\n" +
-	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"|\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x122\n" +
+	"\x05known\x18\x05 \x03(\v2\x1c.throughline.verify.v1.KnownR\x05known\"3\n" +
+	"\x05Known\x12\x1a\n" +
+	"\border_id\x18\x01 \x01(\tR\border_id\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"|\n" +
 	"\x14ListHoldingsResponse\x12:\n" +
 	"\bholdings\x18\x01 \x03(\v2\x1e.throughline.verify.v1.HoldingR\bholdings\x12(\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\xea\x01\n" +
@@ -1363,64 +1429,66 @@ func file_throughline_verify_v1_verify_proto_rawDescGZIP() []byte {
 }
 
 var file_throughline_verify_v1_verify_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_throughline_verify_v1_verify_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_throughline_verify_v1_verify_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_throughline_verify_v1_verify_proto_goTypes = []any{
 	(ReceiptState)(0),             // 0: throughline.verify.v1.ReceiptState
 	(*ListOrdersRequest)(nil),     // 1: throughline.verify.v1.ListOrdersRequest
 	(*ListOrdersResponse)(nil),    // 2: throughline.verify.v1.ListOrdersResponse
 	(*Order)(nil),                 // 3: throughline.verify.v1.Order
 	(*ListHoldingsRequest)(nil),   // 4: throughline.verify.v1.ListHoldingsRequest
-	(*ListHoldingsResponse)(nil),  // 5: throughline.verify.v1.ListHoldingsResponse
-	(*Holding)(nil),               // 6: throughline.verify.v1.Holding
-	(*Intent)(nil),                // 7: throughline.verify.v1.Intent
-	(*Parcel)(nil),                // 8: throughline.verify.v1.Parcel
-	(*Record)(nil),                // 9: throughline.verify.v1.Record
-	(*CheckMessagesRequest)(nil),  // 10: throughline.verify.v1.CheckMessagesRequest
-	(*CheckMessagesResponse)(nil), // 11: throughline.verify.v1.CheckMessagesResponse
-	(*Message)(nil),               // 12: throughline.verify.v1.Message
-	(*MessageFinding)(nil),        // 13: throughline.verify.v1.MessageFinding
-	(*CheckReceiptsRequest)(nil),  // 14: throughline.verify.v1.CheckReceiptsRequest
-	(*CheckReceiptsResponse)(nil), // 15: throughline.verify.v1.CheckReceiptsResponse
-	(*Receipt)(nil),               // 16: throughline.verify.v1.Receipt
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
+	(*Known)(nil),                 // 5: throughline.verify.v1.Known
+	(*ListHoldingsResponse)(nil),  // 6: throughline.verify.v1.ListHoldingsResponse
+	(*Holding)(nil),               // 7: throughline.verify.v1.Holding
+	(*Intent)(nil),                // 8: throughline.verify.v1.Intent
+	(*Parcel)(nil),                // 9: throughline.verify.v1.Parcel
+	(*Record)(nil),                // 10: throughline.verify.v1.Record
+	(*CheckMessagesRequest)(nil),  // 11: throughline.verify.v1.CheckMessagesRequest
+	(*CheckMessagesResponse)(nil), // 12: throughline.verify.v1.CheckMessagesResponse
+	(*Message)(nil),               // 13: throughline.verify.v1.Message
+	(*MessageFinding)(nil),        // 14: throughline.verify.v1.MessageFinding
+	(*CheckReceiptsRequest)(nil),  // 15: throughline.verify.v1.CheckReceiptsRequest
+	(*CheckReceiptsResponse)(nil), // 16: throughline.verify.v1.CheckReceiptsResponse
+	(*Receipt)(nil),               // 17: throughline.verify.v1.Receipt
+	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
 }
 var file_throughline_verify_v1_verify_proto_depIdxs = []int32{
-	17, // 0: throughline.verify.v1.ListOrdersRequest.since:type_name -> google.protobuf.Timestamp
-	17, // 1: throughline.verify.v1.ListOrdersRequest.until:type_name -> google.protobuf.Timestamp
+	18, // 0: throughline.verify.v1.ListOrdersRequest.since:type_name -> google.protobuf.Timestamp
+	18, // 1: throughline.verify.v1.ListOrdersRequest.until:type_name -> google.protobuf.Timestamp
 	3,  // 2: throughline.verify.v1.ListOrdersResponse.orders:type_name -> throughline.verify.v1.Order
-	17, // 3: throughline.verify.v1.Order.created_at:type_name -> google.protobuf.Timestamp
-	17, // 4: throughline.verify.v1.Order.updated_at:type_name -> google.protobuf.Timestamp
-	18, // 5: throughline.verify.v1.Order.overdue:type_name -> google.protobuf.Duration
-	17, // 6: throughline.verify.v1.ListHoldingsRequest.since:type_name -> google.protobuf.Timestamp
-	17, // 7: throughline.verify.v1.ListHoldingsRequest.until:type_name -> google.protobuf.Timestamp
-	6,  // 8: throughline.verify.v1.ListHoldingsResponse.holdings:type_name -> throughline.verify.v1.Holding
-	7,  // 9: throughline.verify.v1.Holding.intents:type_name -> throughline.verify.v1.Intent
-	8,  // 10: throughline.verify.v1.Holding.parcels:type_name -> throughline.verify.v1.Parcel
-	9,  // 11: throughline.verify.v1.Holding.record:type_name -> throughline.verify.v1.Record
-	17, // 12: throughline.verify.v1.CheckMessagesRequest.from:type_name -> google.protobuf.Timestamp
-	17, // 13: throughline.verify.v1.CheckMessagesRequest.to:type_name -> google.protobuf.Timestamp
-	12, // 14: throughline.verify.v1.CheckMessagesResponse.acknowledged:type_name -> throughline.verify.v1.Message
-	12, // 15: throughline.verify.v1.CheckMessagesResponse.pending:type_name -> throughline.verify.v1.Message
-	13, // 16: throughline.verify.v1.CheckMessagesResponse.findings:type_name -> throughline.verify.v1.MessageFinding
-	17, // 17: throughline.verify.v1.Message.written_at:type_name -> google.protobuf.Timestamp
-	12, // 18: throughline.verify.v1.MessageFinding.message:type_name -> throughline.verify.v1.Message
-	12, // 19: throughline.verify.v1.CheckReceiptsRequest.messages:type_name -> throughline.verify.v1.Message
-	16, // 20: throughline.verify.v1.CheckReceiptsResponse.receipts:type_name -> throughline.verify.v1.Receipt
-	0,  // 21: throughline.verify.v1.Receipt.state:type_name -> throughline.verify.v1.ReceiptState
-	1,  // 22: throughline.verify.v1.VerifyService.ListOrders:input_type -> throughline.verify.v1.ListOrdersRequest
-	4,  // 23: throughline.verify.v1.VerifyService.ListHoldings:input_type -> throughline.verify.v1.ListHoldingsRequest
-	10, // 24: throughline.verify.v1.VerifyService.CheckMessages:input_type -> throughline.verify.v1.CheckMessagesRequest
-	14, // 25: throughline.verify.v1.VerifyService.CheckReceipts:input_type -> throughline.verify.v1.CheckReceiptsRequest
-	2,  // 26: throughline.verify.v1.VerifyService.ListOrders:output_type -> throughline.verify.v1.ListOrdersResponse
-	5,  // 27: throughline.verify.v1.VerifyService.ListHoldings:output_type -> throughline.verify.v1.ListHoldingsResponse
-	11, // 28: throughline.verify.v1.VerifyService.CheckMessages:output_type -> throughline.verify.v1.CheckMessagesResponse
-	15, // 29: throughline.verify.v1.VerifyService.CheckReceipts:output_type -> throughline.verify.v1.CheckReceiptsResponse
-	26, // [26:30] is the sub-list for method output_type
-	22, // [22:26] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	18, // 3: throughline.verify.v1.Order.created_at:type_name -> google.protobuf.Timestamp
+	18, // 4: throughline.verify.v1.Order.updated_at:type_name -> google.protobuf.Timestamp
+	19, // 5: throughline.verify.v1.Order.overdue:type_name -> google.protobuf.Duration
+	18, // 6: throughline.verify.v1.ListHoldingsRequest.since:type_name -> google.protobuf.Timestamp
+	18, // 7: throughline.verify.v1.ListHoldingsRequest.until:type_name -> google.protobuf.Timestamp
+	5,  // 8: throughline.verify.v1.ListHoldingsRequest.known:type_name -> throughline.verify.v1.Known
+	7,  // 9: throughline.verify.v1.ListHoldingsResponse.holdings:type_name -> throughline.verify.v1.Holding
+	8,  // 10: throughline.verify.v1.Holding.intents:type_name -> throughline.verify.v1.Intent
+	9,  // 11: throughline.verify.v1.Holding.parcels:type_name -> throughline.verify.v1.Parcel
+	10, // 12: throughline.verify.v1.Holding.record:type_name -> throughline.verify.v1.Record
+	18, // 13: throughline.verify.v1.CheckMessagesRequest.from:type_name -> google.protobuf.Timestamp
+	18, // 14: throughline.verify.v1.CheckMessagesRequest.to:type_name -> google.protobuf.Timestamp
+	13, // 15: throughline.verify.v1.CheckMessagesResponse.acknowledged:type_name -> throughline.verify.v1.Message
+	13, // 16: throughline.verify.v1.CheckMessagesResponse.pending:type_name -> throughline.verify.v1.Message
+	14, // 17: throughline.verify.v1.CheckMessagesResponse.findings:type_name -> throughline.verify.v1.MessageFinding
+	18, // 18: throughline.verify.v1.Message.written_at:type_name -> google.protobuf.Timestamp
+	13, // 19: throughline.verify.v1.MessageFinding.message:type_name -> throughline.verify.v1.Message
+	13, // 20: throughline.verify.v1.CheckReceiptsRequest.messages:type_name -> throughline.verify.v1.Message
+	17, // 21: throughline.verify.v1.CheckReceiptsResponse.receipts:type_name -> throughline.verify.v1.Receipt
+	0,  // 22: throughline.verify.v1.Receipt.state:type_name -> throughline.verify.v1.ReceiptState
+	1,  // 23: throughline.verify.v1.VerifyService.ListOrders:input_type -> throughline.verify.v1.ListOrdersRequest
+	4,  // 24: throughline.verify.v1.VerifyService.ListHoldings:input_type -> throughline.verify.v1.ListHoldingsRequest
+	11, // 25: throughline.verify.v1.VerifyService.CheckMessages:input_type -> throughline.verify.v1.CheckMessagesRequest
+	15, // 26: throughline.verify.v1.VerifyService.CheckReceipts:input_type -> throughline.verify.v1.CheckReceiptsRequest
+	2,  // 27: throughline.verify.v1.VerifyService.ListOrders:output_type -> throughline.verify.v1.ListOrdersResponse
+	6,  // 28: throughline.verify.v1.VerifyService.ListHoldings:output_type -> throughline.verify.v1.ListHoldingsResponse
+	12, // 29: throughline.verify.v1.VerifyService.CheckMessages:output_type -> throughline.verify.v1.CheckMessagesResponse
+	16, // 30: throughline.verify.v1.VerifyService.CheckReceipts:output_type -> throughline.verify.v1.CheckReceiptsResponse
+	27, // [27:31] is the sub-list for method output_type
+	23, // [23:27] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_throughline_verify_v1_verify_proto_init() }
@@ -1434,7 +1502,7 @@ func file_throughline_verify_v1_verify_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_throughline_verify_v1_verify_proto_rawDesc), len(file_throughline_verify_v1_verify_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

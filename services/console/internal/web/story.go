@@ -138,13 +138,13 @@ func (s *story) moment(e *trailv1.Entry, zero time.Time, byID map[string]*trailv
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.GetAttributes())) {
 		value := e.GetAttributes()[name]
-		if value == "" || e.GetKind() == trailv1.EntryKind_ENTRY_KIND_ORDER && slices.Contains(personal, name) {
-			continue
+		if value == "" || name == "place" || e.GetKind() == trailv1.EntryKind_ENTRY_KIND_ORDER && slices.Contains(personal, name) {
+			continue // the place only sorts what one transaction has written
 		}
 		m.Attributes = append(m.Attributes, attribute{words(name), value})
 	}
 	for _, a := range []attribute{
-		{"step", e.GetStep()}, {"instance", e.GetInstance()}, {"message", e.GetMessageId()}, {"place", place(e)}, {"entry", e.GetEntryId()}, {"caused by", e.GetCausedBy()},
+		{"step", e.GetStep()}, {"instance", e.GetInstance()}, {"message", e.GetMessageId()}, {"stream", place(e)}, {"entry", e.GetEntryId()}, {"caused by", e.GetCausedBy()},
 	} {
 		if a.Value != "" {
 			m.Attributes = append(m.Attributes, a)

@@ -60,7 +60,7 @@ test-race: $(WITH_POSTGRES) c-compiler ## run the tests of pkg and services unde
 	@$(WITH_POSTGRES) -- go test -race $(TESTFLAGS) $(RACE_PACKAGES)
 
 .PHONY: test-jaeger
-test-jaeger: $(WITH_POSTGRES) .bin/jaeger ## play orders against a real Jaeger, and find each of them there by its key
+test-jaeger: $(WITH_POSTGRES) .bin/jaeger chromium ## play orders against a real Jaeger, find each there by its key, and compare with what is told elsewhere
 	@echo "==> looking for orders in a real Jaeger"
 	@go vet -tags jaeger ./scripts/e2e
 	@JAEGER=$(CURDIR)/.bin/jaeger $(WITH_POSTGRES) -- go test $(TESTFLAGS) -count=1 -tags jaeger -run '^TestJaeger' ./scripts/e2e

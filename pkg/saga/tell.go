@@ -126,6 +126,9 @@ func (e *Engine[T]) show(ctx context.Context, r *Record, transitions []Transitio
 			if r.Reason != "" {
 				attrs = append(attrs, telemetry.Reason.String(r.Reason))
 			}
+			if r.Attention != "" {
+				attrs = append(attrs, telemetry.Attention.String(r.Attention))
+			}
 		}
 		// A microsecond apart, so that those of one transaction are shown in their order.
 		at := trace.WithTimestamp(began.Add(time.Duration(i) * time.Microsecond))

@@ -60,24 +60,35 @@ func TestJaeger(t *testing.T) {
 // startJaeger starts a Jaeger that gets what the collector gets.
 func startJaeger(t *testing.T, c *spanCollector, keptPercent int) *jaeger.Jaeger {
 	t.Helper()
-	binary := os.Getenv("JAEGER")
-	if binary == "" {
+	j := launchJaeger(t, jaeger.Options{KeptPercent: keptPercent, DecisionWait: decisionWait})
+	c.next = append(c.next, sendTo(t, j))
+	return j
+}
+
+// launchJaeger starts a Jaeger by the configuration that is deployed.
+func launchJaeger(t *testing.T, o jaeger.Options) *jaeger.Jaeger {
+	t.Helper()
+	o.Binary, o.Config, o.Output = os.Getenv("JAEGER"), "../../deploy/jaeger/config.yaml", os.Stderr
+	if o.Binary == "" {
 		t.Fatal("JAEGER does not say where the program is: run make test-jaeger")
 	}
-	j, err := jaeger.Start(t.Context(), jaeger.Options{
-		Binary: binary, Config: "../../deploy/jaeger/config.yaml", KeptPercent: keptPercent, DecisionWait: decisionWait, Output: os.Stderr,
-	})
+	j, err := jaeger.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.Stop)
+	return j
+}
+
+// sendTo is for sending spans to a Jaeger.
+func sendTo(t *testing.T, j *jaeger.Jaeger) collector.TraceServiceClient {
+	t.Helper()
 	conn, err := grpc.NewClient(j.OTLP, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	c.next = append(c.next, collector.NewTraceServiceClient(conn))
-	return j
+	return collector.NewTraceServiceClient(conn)
 }
 
 // findIn is a finder that asks a Jaeger, in the name of each service.

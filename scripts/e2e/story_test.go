@@ -45,8 +45,8 @@ type story struct {
 	kept          bool // whatever the sampling is
 }
 
-// playStories plays an order that goes right, one that is asked for twice, one that is undone, one with a reply that is delivered again, and one
-// with a message that is given up and replayed.
+// playStories plays an order that goes right, one that is asked for twice, one that is undone, one with a reply that is delivered again, one
+// with a message that is given up and replayed, and one that ends with a person.
 func playStories(ctx context.Context, t *testing.T, w *world) []story {
 	t.Helper()
 	stories := []story{
@@ -56,6 +56,7 @@ func playStories(ctx context.Context, t *testing.T, w *world) []story {
 		{name: "cancelled", key: "story-cancelled", status: verify.Cancelled, traces: 2, kept: true},
 		{name: "redelivered", key: "story-redelivered", status: verify.Confirmed, traces: 1},
 		{name: "dead-lettered", key: "story-dead", status: verify.Confirmed, traces: 2, kept: true},
+		{name: "attention", key: "story-attention", status: verify.NeedsAttention, traces: 1, kept: true},
 	}
 	for i := range stories {
 		s := &stories[i]
@@ -63,6 +64,14 @@ func playStories(ctx context.Context, t *testing.T, w *world) []story {
 		switch s.name {
 		case "undone":
 			s.place(ctx, t, w, system.Order{PostalCode: "00000"})
+		case "attention": // its payment is declined when the parcel is booked, and the carrier does not take that back
+			if _, err := w.Carrier.AddFault(ctx, control.Fault{
+				OrderID: s.id, Operation: "shipments.cancel", Action: control.AnswerWith, Status: 409,
+				Body: `{"error":{"code":"already_dispatched","message":"it has left"}}`,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			s.place(ctx, t, w, system.Order{PaymentMethod: "pm_sim_captureDeclined"})
 		case "retried":
 			s.place(ctx, t, w, system.Order{})
 			s.place(ctx, t, w, system.Order{})
@@ -226,6 +235,7 @@ func enough(s story, spans []seen) bool {
 
 var lastEvent = map[string]string{
 	verify.Confirmed: "evt.order.confirmed", verify.Failed: "evt.order.failed", verify.Cancelled: "evt.order.cancelled",
+	verify.NeedsAttention: "evt.order.needs_attention",
 }
 
 // checkStory looks at the trace of one order: who is in it, what each span carries, and what stands under what.
@@ -266,6 +276,9 @@ func checkStory(t *testing.T, s story, spans []seen) {
 			t.Errorf("%s: no span %q", s.name, want)
 		}
 	}
+	if s.name == "attention" && !slices.ContainsFunc(spans, func(sp seen) bool { return sp.attributes["throughline.attention"] == "undo_refused" }) {
+		t.Errorf("%s: no span says why a person is needed", s.name)
+	}
 	again := slices.ContainsFunc(spans, func(sp seen) bool {
 		return strings.HasPrefix(sp.name, "receive rpl.") && slices.Contains(sp.links, spot{sp.trace, sp.parent})
 	})
@@ -277,9 +290,10 @@ func checkStory(t *testing.T, s story, spans []seen) {
 // wanted are spans that tell what is particular about a story.
 var wanted = map[string][]string{
 	"happy":         {"send cmd.payment.authorize_payment", "process cmd.shipping.create_shipment", "perform capture_payment", "send rpl.order.place-order"},
-	"undone":        {"perform void_payment", "perform create_shipment", "send evt.order.failed"},
+	"undone":        {"perform void_payment", "perform create_shipment", "undo decided: saga running → compensating", "send evt.order.failed"},
 	"cancelled":     {"cancel place-order", "perform void_payment"},
 	"dead-lettered": {"dead-letter cmd.payment.authorize_payment"},
+	"attention":     {"perform cancel_shipment", "carrier cancel shipment", "cancel_shipment, of create_shipment: undoing → undo_refused"},
 }
 
 // misplaced says what is wrong about where a span stands.

@@ -27,16 +27,20 @@ type told struct {
 	ClientID  string `json:"client_id"`
 	Status    string `json:"status"`
 	Entries   []entry
-	Gaps      []struct{ Service, Reason, Detail string }
+	// AssembledAt is when it was told.
+	AssembledAt time.Time `json:"assembled_at"`
+	Gaps        []struct{ Service, Reason, Detail string }
 }
 
 type entry struct {
 	ID             string    `json:"entry_id"`
+	OrderID        string    `json:"order_id"`
 	At             time.Time `json:"at"`
 	Service        string    `json:"service"`
 	Instance       string    `json:"instance"`
 	Kind           string    `json:"kind"`
 	Step           string    `json:"step"`
+	Title          string    `json:"title"`
 	Outcome        string    `json:"outcome"`
 	Reason         string    `json:"reason"`
 	Detail         string    `json:"detail"`
@@ -58,6 +62,12 @@ func throughline(ctx context.Context, t *testing.T, s *system.System, args ...st
 	for _, service := range []string{"order", "payment", "shipping"} {
 		args = append(args, "--"+service, fmt.Sprintf("127.0.0.1:%d", s.Ports()[service+"-grpc"]))
 	}
+	return command(ctx, t, args...)
+}
+
+// command runs a command line as it is.
+func command(ctx context.Context, t *testing.T, args ...string) (out, complaint string, code int) {
+	t.Helper()
 	var stdout, stderr strings.Builder
 	cmd := exec.CommandContext(ctx, system.Binary(t), args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

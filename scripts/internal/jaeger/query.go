@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"time"
 )
 
 // errQuery says that the query API refused.
@@ -26,8 +27,11 @@ type Span struct {
 	OperationName string      `json:"operationName"`
 	ProcessID     string      `json:"processID"`
 	References    []Reference `json:"references"`
-	Tags          []Tag       `json:"tags"`
-	Warnings      []string    `json:"warnings"`
+	// StartTime and Duration are in microseconds, the first since 1970.
+	StartTime int64    `json:"startTime"`
+	Duration  int64    `json:"duration"`
+	Tags      []Tag    `json:"tags"`
+	Warnings  []string `json:"warnings"`
 }
 
 // Reference leads to a parent (CHILD_OF) or along a link (FOLLOWS_FROM).
@@ -46,6 +50,25 @@ type Tag struct {
 // Process is who made a span.
 type Process struct {
 	ServiceName string `json:"serviceName"`
+}
+
+// Began is when it began, cut to a microsecond.
+func (s *Span) Began() time.Time { return time.UnixMicro(s.StartTime) }
+
+// Took is how long it took, cut to a microsecond.
+func (s *Span) Took() time.Duration { return time.Duration(s.Duration) * time.Microsecond }
+
+// Ended is when it had surely ended.
+func (s *Span) Ended() time.Time { return s.Began().Add(s.Took() + 2*time.Microsecond) }
+
+// Tag gives the text of an attribute; empty if there is none.
+func (s *Span) Tag(key string) string {
+	for _, t := range s.Tags {
+		if t.Key == key {
+			return fmt.Sprint(t.Value)
+		}
+	}
+	return ""
 }
 
 // Find gives the traces of a service that have a span of it with a tag, at most a hundred, as the search does.

@@ -71,7 +71,7 @@ func measure(ctx context.Context, o options) (err error) {
 	if len(names) == 0 {
 		names = []string{ceilingSingle, ceilingBatched, inProcess, overHTTP}
 		if !b.plan.quick {
-			names = append(names, traced)
+			names = append(names, sampled, traced)
 		}
 	}
 	rounds := make(map[string][]figures)
@@ -123,7 +123,7 @@ func (b *bench) one(ctx context.Context, name string) (f figures, err error) {
 	if err := b.sayTop(ctx); err != nil {
 		return nil, err
 	}
-	if name == traced {
+	if tracing(name) {
 		return f, nil
 	}
 	if err := b.saturate(ctx, s, inFlightMany, suffixMany, f); err != nil {

@@ -52,8 +52,15 @@ func (r *results) addRatios() {
 		ratio(f, r.systems[ceilingBatched], "ratio_wal_to_batched_ceiling"+suffixMany, "wal_kb_per_order"+suffixMany)
 		ratio(f, r.systems[ceilingBatched], "ratio_postgres_cpu_to_batched_ceiling"+suffixMany, "postgres_cpu_ms_per_order"+suffixMany)
 	}
-	if f := r.systems[traced]; f != nil && r.systems[inProcess] != nil {
-		f["ratio_to_inprocess"] = f[keyRate] / r.systems[inProcess][keyRate]
+	for _, name := range []string{sampled, traced} {
+		f, none := r.systems[name], r.systems[inProcess]
+		if f == nil {
+			continue
+		}
+		ratio(f, none, "ratio_to_inprocess", keyRate)
+		if none["cpu_ms_per_order"] > 0 && f["cpu_ms_per_order"] > 0 { // the collector is not the system's
+			f["ratio_cpu_to_inprocess"] = (f["cpu_ms_per_order"] - f["collector_cpu_ms_per_order"]) / none["cpu_ms_per_order"]
+		}
 	}
 }
 
@@ -119,6 +126,7 @@ var rows = []struct{ title, key string }{
 	{"  services", "services_cpu_ms_per_order"},
 	{"  JetStream", "jetstream_cpu_ms_per_order"},
 	{"  simulators", "simulators_cpu_ms_per_order"},
+	{"  collector of traces", "collector_cpu_ms_per_order"},
 	{"  client (of a ceiling: all)", "bench_cpu_ms_per_order"},
 	{"256 orders in flight", ""},
 	{"orders/s", keyRate + suffixMany},
@@ -161,11 +169,12 @@ var rows = []struct{ title, key string }{
 	{"  p99", "half_publish_lag_p99_ms"},
 	{"with traces", ""},
 	{"  of the rate without", "ratio_to_inprocess"},
+	{"  of the CPU without", "ratio_cpu_to_inprocess"},
 }
 
 // place is where a system is in the table: those with stored orders, whose names are longer, at the end.
 func place(name string) int {
-	order := []string{ceilingSingle, ceilingBatched, inProcess, overHTTP, traced}
+	order := []string{ceilingSingle, ceilingBatched, inProcess, overHTTP, sampled, traced}
 	if i := slices.Index(order, name); i >= 0 {
 		return i
 	}

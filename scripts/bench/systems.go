@@ -24,8 +24,15 @@ const (
 	ceilingBatched = "ceiling_batched"
 	inProcess      = "inprocess"
 	overHTTP       = "http"
+	sampled        = "sampled"
 	traced         = "traced"
 )
+
+// sampledPart is the part of all traces that is recorded in the system of that name.
+const sampledPart = 0.1
+
+// tracing tells whether a system records traces.
+func tracing(name string) bool { return name == sampled || name == traced }
 
 // system is a system that runs.
 type system struct {
@@ -126,7 +133,7 @@ func (b *bench) startOn(ctx context.Context, name, set string) (*system, error) 
 		return b.ceiling(ctx, set, ceiling.Config{Batch: 1, Threads: singleThreads}, singleConns)
 	case ceilingBatched:
 		return b.ceiling(ctx, set, ceiling.Config{Batch: 100, Threads: batchedThreads, Turns: true}, batchedConns)
-	case inProcess, overHTTP, traced:
+	case inProcess, overHTTP, sampled, traced:
 		return b.product(ctx, name, set)
 	}
 	return nil, fmt.Errorf("there is no system %q", name)
@@ -204,12 +211,15 @@ func (b *bench) product(ctx context.Context, name, set string) (_ *system, err e
 		}
 		needs.Provider, needs.Carrier = sims.URL, sims.Carrier
 	}
-	if name == traced {
+	if tracing(name) {
 		collector, err := launch(host.Order{Role: host.RoleCollector})
 		if err != nil {
 			return nil, err
 		}
-		needs.OTLP = collector.URL
+		needs.OTLP, needs.TraceRatio = collector.URL, 1
+		if name == sampled {
+			needs.TraceRatio = sampledPart
+		}
 	}
 	order := host.Order{Role: host.RoleServices, Needs: needs}
 	if b.profile {

@@ -8,12 +8,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/throughline/throughline/pkg/config"
+	"github.com/throughline/throughline/pkg/telemetry"
 	"github.com/throughline/throughline/services/gateway"
 	"github.com/throughline/throughline/services/order"
 	"github.com/throughline/throughline/services/payment"
@@ -32,6 +34,8 @@ type Needs struct {
 	Provider, Carrier string
 	// OTLP is where traces go; none when empty.
 	OTLP string
+	// TraceRatio is the part of all traces that is recorded.
+	TraceRatio float64
 }
 
 // Services are the running services, all in this process.
@@ -60,6 +64,7 @@ func StartServices(ctx context.Context, n Needs, log io.Writer, tracers map[stri
 		env := []string{
 			"THROUGHLINE_GRPC_ADDR=" + grpc[service], "THROUGHLINE_HTTP_ADDR=" + ops[service],
 			"THROUGHLINE_SERVICE_CREDENTIAL=bench", "OTEL_EXPORTER_OTLP_ENDPOINT=" + n.OTLP,
+			"OTEL_TRACES_SAMPLER=" + telemetry.SamplerRatio, "OTEL_TRACES_SAMPLER_ARG=" + strconv.FormatFloat(n.TraceRatio, 'g', -1, 64),
 		}
 		if url := n.Databases[service]; url != "" {
 			env = append(env, "DATABASE_URL="+url, "NATS_URL="+n.NATS)

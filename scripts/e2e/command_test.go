@@ -14,8 +14,9 @@ import (
 // TestCustomerCommands places, shows and cancels orders from the command line, and reads the codes that scripts go by.
 func TestCustomerCommands(t *testing.T) {
 	t.Parallel()
-	s := system.Start(t, system.Options{})
+	s := system.Launch(t, system.Options{Environ: []string{"THROUGHLINE_UP_JSON=true"}})
 	ctx := system.Context(t, patience)
+	system.Eventually(ctx, t, "the system to say that it is up", func() bool { return strings.Contains(s.Output(), `{"event":"up"`) })
 	run := func(stdin string, args ...string) (out, complaint string, code int) {
 		t.Helper()
 		cmd := exec.CommandContext(ctx, system.Binary(t), append(args, "--url", s.URL)...)
@@ -92,5 +93,9 @@ func TestCustomerCommands(t *testing.T) {
 	system.Eventually(ctx, t, "the order to be cancelled", func() bool {
 		return strings.Contains(want(0, "", "", "get", placed.Order.ID, "--wait", "20s"), "CANCELLED")
 	})
+	operatorCommands(ctx, t, s, first.ID)
 	s.Check(ctx)
+	if status := s.Stop(); status != 0 || !strings.HasSuffix(s.Output(), "{\"event\":\"stopped\"}\n") {
+		t.Errorf("stopping: got %d and %q, want 0, and that it has stopped", status, s.Output())
+	}
 }

@@ -240,6 +240,7 @@ func TestOPEN24ReplayWithoutInbox(t *testing.T) {
 				t.Fatalf("got %s, want %s", last.Order.Status, tt.status)
 			}
 			w.deadLetter(t, a.Order.ID, "authorize_payment")
+			deadLetterCommands(ctx, t, w, a.Order.ID)
 			replies := func() int {
 				return w.count("payment", `SELECT count(*) FROM outbox_message WHERE aggregate_id = $1 AND step_name = 'authorize_payment'`, a.Order.ID)
 			}

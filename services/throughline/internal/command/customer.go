@@ -204,7 +204,7 @@ func (c *customer) place(ctx context.Context, w io.Writer, key string, order sto
 	}
 	answer, err := client.PlaceOrder(ctx, key, order)
 	if err != nil {
-		return refused(err)
+		return definite(err)
 	}
 	if wait <= 0 {
 		return c.answer(w, key, answer)
@@ -251,8 +251,8 @@ func printJSON(w io.Writer, v any) error {
 	return err
 }
 
-// refused gives the codes of the answers that will not change by calling again.
-func refused(err error) error {
+// definite gives the codes of the answers that will not change by calling again.
+func definite(err error) error {
 	e, ok := errors.AsType[*storefront.Error](err)
 	switch {
 	case !ok || e.StatusCode >= 500:
@@ -279,7 +279,7 @@ func getCommand(environ []string) *cobra.Command {
 			}
 			order, err := client.GetOrderWithin(cmd.Context(), args[0], wait)
 			if err != nil {
-				return refused(err)
+				return definite(err)
 			}
 			return c.show(cmd.OutOrStdout(), order)
 		},
@@ -329,7 +329,7 @@ func cancelCommand(environ []string) *cobra.Command {
 			}
 			answer, err := client.CancelOrder(cmd.Context(), key, args[0], reason)
 			if err != nil {
-				return refused(err)
+				return definite(err)
 			}
 			return c.answer(cmd.OutOrStdout(), key, answer)
 		},

@@ -276,7 +276,9 @@ func checkStory(t *testing.T, s story, spans []seen) {
 			t.Errorf("%s: no span %q", s.name, want)
 		}
 	}
-	if s.name == "attention" && !slices.ContainsFunc(spans, func(sp seen) bool { return sp.attributes["throughline.attention"] == "undo_refused" }) {
+	if s.name == "attention" && !slices.ContainsFunc(spans, func(sp seen) bool {
+		return sp.attributes["throughline.attention"] == "cancel_shipment was refused: already_dispatched"
+	}) {
 		t.Errorf("%s: no span says why a person is needed", s.name)
 	}
 	again := slices.ContainsFunc(spans, func(sp seen) bool {

@@ -132,7 +132,7 @@ func TestAuditReadsParts(t *testing.T) {
 		case "written", "concerned":
 			read(name, sql, first, forever, 1000)
 		case "sent within":
-			read(name, sql, []uuid.UUID{first}, time.Now().Add(-10*time.Second), time.Now().Add(-9*time.Second))
+			read(name, sql, time.Now().Add(-10*time.Second), time.Now().Add(-9*time.Second), first, forever)
 		case "sent at":
 			read(name, sql, first, time.Now().Add(-time.Minute))
 		default:

@@ -58,6 +58,9 @@ func complete(generated []byte) (document, html string, err error) {
 	if err := completeOperations(child(doc, "paths"), schemas); err != nil {
 		return "", "", err
 	}
+	if err := addEvents(child(doc, "paths"), schemas); err != nil {
+		return "", "", fmt.Errorf("%s: %w", followPath, err)
+	}
 	if err := completeSchemas(schemas); err != nil {
 		return "", "", err
 	}

@@ -39,6 +39,8 @@ func TestDocumentOperations(t *testing.T) {
 		{"POST", "/v1/orders", true, []string{"200", "201", "400", "401", "403", "409", "413", "415", "422", "429", "431", "500", "503", "504"}},
 		{"GET", "/v1/orders", false, []string{"200", "400", "401", "403", "429", "431", "500", "503", "504"}},
 		{"GET", "/v1/orders/{order_id}", false, []string{"200", "400", "401", "403", "404", "429", "431", "500", "503", "504"}},
+		{"GET", "/v1/orders/{order_id}/timeline", false, []string{"200", "400", "401", "403", "404", "429", "431", "500", "503", "504"}},
+		{"GET", "/v1/orders/{order_id}/events", false, []string{"200", "204", "400", "401", "403", "404", "429", "431", "500", "503", "504"}},
 		{"GET", "/v1/idempotency-keys/{key}", false, []string{"200", "400", "401", "403", "429", "431", "500", "503", "504"}},
 		{"POST", "/v1/orders/{order_id}/cancel", true, []string{"200", "400", "401", "403", "404", "409", "413", "415", "422", "429", "431", "500", "503", "504"}},
 	}
@@ -60,14 +62,53 @@ func TestDocumentOperations(t *testing.T) {
 			}
 			for status, r := range responses {
 				want := "application/json"
-				if status[0] != '2' {
+				switch {
+				case status[0] != '2':
 					want = "application/problem+json"
+				case status == "204":
+					continue // it has no body
+				case tt.path == followPath:
+					want = "text/event-stream"
 				}
 				if r.Value.Content[want] == nil {
 					t.Errorf("status %s: no content of type %s", status, want)
 				}
 			}
 		})
+	}
+}
+
+// Whoever follows an order goes on behind the last event, and reads what the timeline is made of.
+func TestDocumentOfEvents(t *testing.T) {
+	t.Parallel()
+	doc := load(t)
+	op := doc.Paths.Value(followPath).Get
+	last := op.Parameters.GetByInAndName("header", "Last-Event-ID")
+	if last == nil || last.Required || !last.Schema.Value.Type.Is("integer") {
+		t.Errorf("Last-Event-ID: got %+v, want an optional integer", last)
+	}
+	example, _ := op.Responses.Value("200").Value.Content["text/event-stream"].Example.(string)
+	entry := doc.Components.Schemas["TimelineEntry"].Value
+	events := 0
+	for line := range strings.Lines(example) {
+		data, ok := strings.CutPrefix(line, "data: ")
+		if !ok {
+			continue
+		}
+		var v any
+		if err := json.Unmarshal([]byte(data), &v); err != nil {
+			t.Fatalf("the example's data: %v", err)
+		}
+		if err := entry.VisitJSON(v); err != nil {
+			t.Errorf("the example's data %s: %v", data, err)
+		}
+		events++
+	}
+	if events == 0 {
+		t.Errorf("the example %q has no events", example)
+	}
+	if got := doc.Paths.Value("/v1/orders/{order_id}/timeline").Get.Responses.Value("200").Value.Description; got == nil || !strings.Contains(*got, followPath) {
+		t.Errorf("the timeline: got %v, want it to lead to the events", got)
 	}
 }
 

@@ -103,11 +103,9 @@ var operations = map[string]operation{
 			"first_seen_at": "2026-11-29T12:00:00.000001Z", "expires_at": "2026-11-30T12:00:00.000001Z", "replays": 3}`,
 	},
 	"GetTimeline": {
-		summary: "Ask what has happened to an order",
-		status:  "200",
-		answer: "What has happened so far, in its sequence. The same can be followed at /v1/orders/{order_id}/events as server-sent events " +
-			"(text/event-stream): each has the entry's position as its id and the entry as its data, the stream ends with the order, and " +
-			"Last-Event-ID goes on behind a position; 204 says that there is nothing more to tell.",
+		summary:     "Ask what has happened to an order",
+		status:      "200",
+		answer:      "What has happened so far, in its sequence. It can be followed at /v1/orders/{order_id}/events as it happens.",
 		pathExample: exampleID,
 		problems:    []string{"404"},
 		replyExample: `{"order_id": "` + exampleID + `", "status": "PENDING", "entries": [

@@ -22,7 +22,7 @@ const (
 	maxStream = 10 * time.Minute
 )
 
-// eventsRoute is not in http.yaml: grpc-gateway has no server-sent events.
+// eventsRoute is not in http.yaml: grpc-gateway has no server-sent events. It is in the OpenAPI document all the same.
 func eventsRoute() route {
 	return route{method: http.MethodGet, pattern: "/v1/orders/{order_id}/events", rpc: orderv1.OrderService_GetTimeline_FullMethodName}
 }

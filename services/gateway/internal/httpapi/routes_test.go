@@ -9,8 +9,39 @@ import (
 	"testing"
 
 	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
+	"github.com/throughline/throughline/proto/openapi"
 	"github.com/throughline/throughline/services/gateway/internal/grpcapi"
 )
+
+// Every route is in the document that is served, the stream of events too; and the document has no other.
+func TestRoutesAreThoseOfTheDocument(t *testing.T) {
+	t.Parallel()
+	_, paths, ok := strings.Cut(string(openapi.YAML), "\npaths:\n")
+	if !ok {
+		t.Fatal("the document has no paths")
+	}
+	paths, _, _ = strings.Cut(paths, "\nsecurity:\n")
+	var documented, served []string
+	path := ""
+	for _, m := range regexp.MustCompile(`(?m)^  (/\S+):$|^    (get|head|post|put|patch|delete|options|trace):$`).FindAllStringSubmatch(paths, -1) {
+		if m[1] != "" {
+			path = m[1]
+			continue
+		}
+		documented = append(documented, strings.ToUpper(m[2])+" "+path)
+	}
+	for _, r := range append(routes(), eventsRoute()) {
+		served = append(served, r.method+" "+r.pattern)
+	}
+	slices.Sort(documented)
+	slices.Sort(served)
+	if !slices.Equal(documented, served) {
+		t.Errorf("documented\n got %q\nwant %q", documented, served)
+	}
+	if want := "<code>GET " + eventsRoute().pattern + "</code>"; !strings.Contains(string(openapi.HTML), want) {
+		t.Errorf("the page for people: it has no %s", want)
+	}
+}
 
 // Our routes are those of http.yaml, from which grpc-gateway's are generated, and each has a rule about keys.
 func TestRoutesAreThoseOfTheContract(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -101,7 +102,12 @@ func (c *contract) call(ctx context.Context, t *testing.T, broken bool, method, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := &openapi3filter.ResponseValidationInput{RequestValidationInput: in, Status: resp.StatusCode, Header: resp.Header, Options: in.Options}
+	options := *in.Options
+	if resp.Header.Get("Content-Type") == "text/event-stream" {
+		c.checkEvents(t, got)
+		options.ExcludeResponseBody = true // it knows no such bodies
+	}
+	out := &openapi3filter.ResponseValidationInput{RequestValidationInput: in, Status: resp.StatusCode, Header: resp.Header, Options: &options}
 	if err := openapi3filter.ValidateResponse(ctx, out.SetBodyBytes(got)); err != nil {
 		t.Errorf("%s %s: got %d %s, which the document does not have: %v", method, path, resp.StatusCode, got, err)
 	}
@@ -114,6 +120,28 @@ func (c *contract) call(ctx context.Context, t *testing.T, broken bool, method, 
 	c.seen[method+" "+route.Path+" "+http.StatusText(resp.StatusCode)] = true
 	resp.Body = io.NopCloser(bytes.NewReader(got))
 	return resp
+}
+
+// checkEvents holds what an order's events are made of against the document.
+func (c *contract) checkEvents(t *testing.T, body []byte) {
+	t.Helper()
+	entry, events := c.doc.Components.Schemas["TimelineEntry"].Value, 0
+	for line := range strings.Lines(string(body)) {
+		data, ok := strings.CutPrefix(line, "data: ")
+		if !ok {
+			continue
+		}
+		events++
+		var v map[string]any
+		if err := json.Unmarshal([]byte(data), &v); err != nil {
+			t.Errorf("data of an event: %v in %s", err, data)
+		} else if err := entry.VisitJSON(v); err != nil {
+			t.Errorf("data of an event: %s, which the document does not have: %v", data, err)
+		}
+	}
+	if events == 0 {
+		t.Errorf("a stream of events: got %q, want events", body)
+	}
 }
 
 // TestOpenAPI sends every example of the served document, and requests that break it, to the system that it describes.
@@ -154,6 +182,20 @@ func TestOpenAPI(t *testing.T) {
 	want(c.call(ctx, t, false, "GET", order, "", "Prefer", prefer), 200)
 	want(c.call(ctx, t, false, "GET", order, ""), 200)
 	want(c.call(ctx, t, false, "GET", "/v1/orders/"+keys.OrderID("x", "y").String(), ""), 404)
+	want(c.call(ctx, t, false, "GET", order+"/timeline", ""), 200)
+	stream := c.call(ctx, t, false, "GET", order+"/events", "") // until the order has ended
+	want(stream, 200)
+	told, err := io.ReadAll(stream.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := regexp.MustCompile(`(?m)^id: (\d+)$`).FindAllSubmatch(told, -1)
+	want(c.call(ctx, t, false, "GET", order+"/events", "", "Last-Event-ID", string(ids[0][1])), 200)
+	want(c.call(ctx, t, false, "GET", order+"/events", "", "Last-Event-ID", string(ids[len(ids)-1][1])), 204)
+	want(c.call(ctx, t, true, "GET", order+"/events", "", "Last-Event-ID", "-1"), 400)
+	want(c.call(ctx, t, true, "GET", order+"/events", "", "Last-Event-ID", "the last"), 400)
+	want(c.call(ctx, t, false, "GET", order+"/events", "", "Authorization", "Bearer tl_nobody"), 401)
+	want(c.call(ctx, t, false, "GET", "/v1/orders/"+keys.OrderID("x", "y").String()+"/events", ""), 404)
 	want(c.call(ctx, t, false, "GET", "/v1/orders?page_size=1", ""), 200)
 	want(c.call(ctx, t, true, "GET", "/v1/orders?page_size=101", ""), 400)
 	want(c.call(ctx, t, false, "GET", "/v1/idempotency-keys/"+url.PathEscape(key), ""), 200)

@@ -38,11 +38,10 @@ type row struct {
 func checkMetrics(ctx context.Context, t *testing.T, w *world, stories []story) {
 	t.Helper()
 	rows := make(map[string]*row)
-	for _, service := range []string{"gateway", "order", "payment", "shipping"} {
-		port := service + "-http"
-		if service == "gateway" {
-			port = "http"
-		}
+	w.probe(ctx, t, "console", "/healthz") // so that it has served something
+	for service, port := range map[string]string{
+		"gateway": "http", "order": "order-http", "payment": "payment-http", "shipping": "shipping-http", "console": "console",
+	} {
 		_, body := w.probe(ctx, t, port, "/metrics")
 		for _, s := range stories {
 			for _, secret := range []string{s.id, s.key} {

@@ -143,11 +143,9 @@ func (a *answer) entry() (Entry, error) {
 		return Entry{}, fmt.Errorf("%w: it has no id", errUnreadable)
 	}
 	e := Entry{ID: a.ID, Status: payment.Status(safe(string(a.Status))), CreatedAt: time.Unix(a.Created, 0).UTC()}
-	order, err := uuid.Parse(a.Metadata[metaOrderID])
-	if err != nil {
+	if e.OrderID = orderIn(a.Metadata); e.OrderID == uuid.Nil {
 		return e, nil
 	}
-	e.OrderID = order
 	currency, err := money.ParseCurrency(strings.ToUpper(string(a.Currency)))
 	if err != nil {
 		return Entry{}, fmt.Errorf("%w: %s is about %q", ErrAmount, a.ID, safe(string(a.Currency)))
@@ -167,4 +165,13 @@ func (a *answer) entry() (Entry, error) {
 		}
 	}
 	return e, nil
+}
+
+// orderIn gives the order that an intent names, or uuid.Nil.
+func orderIn(metadata map[string]string) uuid.UUID {
+	order, err := uuid.Parse(metadata[metaOrderID])
+	if err != nil {
+		return uuid.Nil
+	}
+	return order
 }

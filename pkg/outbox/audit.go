@@ -1,8 +1,10 @@
 package outbox
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -39,11 +41,13 @@ SELECT message_id, aggregate_id, subject, created_at
 
 const selectPendingOf = `SELECT message_id FROM outbox WHERE message_id = ANY ($1::uuid[])`
 
-// What was acknowledged in a span of time is found by the summaries of times. The page is all messages between two ids.
+// What was acknowledged in a span of time is found by the summaries of times. A page is all messages between two ids; of others, $5 says which are
+// meant, in a way that keeps the filters for ids out of it: each id would be looked for in all of them.
 const selectSentWithin = `
 SELECT message_id, stream, stream_sequence
   FROM outbox_sent
- WHERE sent_at >= $1 AND sent_at < $2 AND message_id BETWEEN $3 AND $4`
+ WHERE sent_at >= $1 AND sent_at < $2 AND message_id BETWEEN $3 AND $4
+   AND (cardinality($5::uuid[]) = 0 OR (message_id = ANY ($5::uuid[])) IS TRUE)`
 
 const selectSentAt = `SELECT sent_at FROM outbox_sent WHERE message_id = $1 AND sent_at >= $2 ORDER BY sent_at DESC LIMIT 1`
 
@@ -55,33 +59,56 @@ func Audit(ctx context.Context, db Querier, after, before uuid.UUID, limit int) 
 	if err != nil {
 		return nil, fmt.Errorf("reading what was written: %w", err)
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (w Whereabouts, err error) {
-		return w, row.Scan(&w.ID, &w.AggregateID, &w.Subject, &w.WrittenAt)
-	})
+	list, err := pgx.CollectRows(rows, scanWritten)
 	if err != nil {
 		return nil, fmt.Errorf("reading what was written: %w", err)
 	}
-	return list, locate(ctx, db, list)
+	return list, locate(ctx, db, list, true)
+}
+
+const selectWrittenAbout = `
+SELECT m.message_id, m.aggregate_id, m.subject, m.created_at
+  FROM unnest($1::uuid[]) AS a (id)
+ CROSS JOIN LATERAL (SELECT message_id, aggregate_id, subject, created_at
+                       FROM outbox_message WHERE aggregate_id = a.id ORDER BY created_at, message_id LIMIT $2) AS m`
+
+// AuditOf is [Audit] of the messages about some aggregates, of each at most limit, in no sequence.
+func AuditOf(ctx context.Context, db Querier, aggregates []uuid.UUID, limit int) ([]Whereabouts, error) {
+	rows, err := db.Query(ctx, selectWrittenAbout, aggregates, limit)
+	if err != nil {
+		return nil, fmt.Errorf("reading what was written: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, scanWritten)
+	if err != nil {
+		return nil, fmt.Errorf("reading what was written: %w", err)
+	}
+	return list, locate(ctx, db, list, false)
+}
+
+func scanWritten(row pgx.CollectableRow) (w Whereabouts, err error) {
+	return w, row.Scan(&w.ID, &w.AggregateID, &w.Subject, &w.WrittenAt)
+}
+
+// places are those messages whose place is not known yet.
+type places struct {
+	db   Querier
+	open map[uuid.UUID]*Whereabouts
+	// page says that the messages are all that there are between the first and the last.
+	page bool
 }
 
 // locate fills in where messages are. What is pending is read first: what is not must then have its place.
-func locate(ctx context.Context, db Querier, list []Whereabouts) error {
+func locate(ctx context.Context, db Querier, list []Whereabouts, page bool) error {
+	p := places{db: db, open: make(map[uuid.UUID]*Whereabouts, len(list)), page: page}
+	byTime := make([]*Whereabouts, len(list))
+	ids := make([]uuid.UUID, len(list))
+	for i := range list {
+		byTime[i], ids[i], p.open[list[i].ID] = &list[i], list[i].ID, &list[i]
+	}
 	if len(list) == 0 {
 		return nil
 	}
-	open := make(map[uuid.UUID]*Whereabouts, len(list))
-	first, last := list[0].WrittenAt, list[0].WrittenAt
-	for i := range list {
-		w := &list[i]
-		open[w.ID] = w
-		if w.WrittenAt.Before(first) {
-			first = w.WrittenAt
-		}
-		if w.WrittenAt.After(last) {
-			last = w.WrittenAt
-		}
-	}
-	rows, err := db.Query(ctx, selectPendingOf, idsOf(list, open))
+	rows, err := db.Query(ctx, selectPendingOf, ids)
 	if err != nil {
 		return fmt.Errorf("reading what is pending: %w", err)
 	}
@@ -90,16 +117,23 @@ func locate(ctx context.Context, db Querier, list []Whereabouts) error {
 		return fmt.Errorf("reading what is pending: %w", err)
 	}
 	for _, id := range pending {
-		open[id].Pending = true
-		delete(open, id)
+		p.open[id].Pending = true
+		delete(p.open, id)
 	}
-	if err := within(ctx, db, list, open, first, last.Add(prompt)); err != nil {
-		return err
+	slices.SortFunc(byTime, func(a, b *Whereabouts) int { return a.WrittenAt.Compare(b.WrittenAt) })
+	for from := 0; from < len(byTime); {
+		to := from + 1
+		for to < len(byTime) && byTime[to].WrittenAt.Sub(byTime[to-1].WrittenAt) < prompt {
+			to++
+		}
+		if err := p.within(ctx, byTime[from:to], byTime[from].WrittenAt, byTime[to-1].WrittenAt.Add(prompt)); err != nil {
+			return err
+		}
+		from = to
 	}
 	// What was left behind in an outage has gone together, later: where one is, others are.
-	for i := range list {
-		w := &list[i]
-		if open[w.ID] == nil {
+	for _, w := range byTime {
+		if p.open[w.ID] == nil {
 			continue
 		}
 		rows, err := db.Query(ctx, selectSentAt, w.ID, w.WrittenAt)
@@ -111,22 +145,33 @@ func locate(ctx context.Context, db Querier, list []Whereabouts) error {
 			return fmt.Errorf("looking for message %s: %w", w.ID, err)
 		}
 		if len(at) == 0 {
-			delete(open, w.ID)
+			delete(p.open, w.ID)
 			continue
 		}
-		if err := within(ctx, db, list, open, at[0].Add(-prompt), at[0].Add(prompt)); err != nil {
+		if err := p.within(ctx, byTime, at[0].Add(-prompt), at[0].Add(prompt)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// within fills in the places of open messages that were acknowledged in a span of time, and closes them.
-func within(ctx context.Context, db Querier, list []Whereabouts, open map[uuid.UUID]*Whereabouts, from, to time.Time) error {
-	if len(open) == 0 {
+// within fills in the places of those of some messages that were acknowledged in a span of time, and closes them.
+func (p *places) within(ctx context.Context, some []*Whereabouts, from, to time.Time) error {
+	wanted := make([]uuid.UUID, 0, len(some))
+	for _, w := range some {
+		if p.open[w.ID] != nil {
+			wanted = append(wanted, w.ID)
+		}
+	}
+	if len(wanted) == 0 {
 		return nil
 	}
-	rows, err := db.Query(ctx, selectSentWithin, from, to, list[0].ID, list[len(list)-1].ID)
+	compare := func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
+	first, last := slices.MinFunc(wanted, compare), slices.MaxFunc(wanted, compare)
+	if p.page {
+		wanted = []uuid.UUID{}
+	}
+	rows, err := p.db.Query(ctx, selectSentWithin, from, to, first, last, wanted)
 	if err != nil {
 		return fmt.Errorf("reading what was sent: %w", err)
 	}
@@ -136,9 +181,9 @@ func within(ctx context.Context, db Querier, list []Whereabouts, open map[uuid.U
 		sequence int64
 	)
 	_, err = pgx.ForEachRow(rows, []any{&id, &stream, &sequence}, func() error {
-		if w := open[id]; w != nil {
+		if w := p.open[id]; w != nil {
 			w.Stream, w.Sequence = stream, uint64(sequence)
-			delete(open, id)
+			delete(p.open, id)
 		}
 		return nil
 	})
@@ -146,16 +191,6 @@ func within(ctx context.Context, db Querier, list []Whereabouts, open map[uuid.U
 		return fmt.Errorf("reading what was sent: %w", err)
 	}
 	return nil
-}
-
-func idsOf(list []Whereabouts, open map[uuid.UUID]*Whereabouts) []uuid.UUID {
-	ids := make([]uuid.UUID, 0, len(open))
-	for i := range list {
-		if open[list[i].ID] != nil {
-			ids = append(ids, list[i].ID)
-		}
-	}
-	return ids
 }
 
 const selectConcerned = `

@@ -93,19 +93,7 @@ func (s *Server) about(ctx context.Context, orders []string) ([]outbox.Whereabou
 	if err != nil {
 		return nil, err
 	}
-	var list []outbox.Whereabouts
-	for _, id := range ids {
-		sent, err := outbox.Trail(ctx, s.cfg.Pool, id, maxOfOrder)
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range sent {
-			list = append(list, outbox.Whereabouts{
-				ID: m.ID, AggregateID: m.AggregateID, Subject: m.Subject, WrittenAt: m.WrittenAt, Pending: m.Pending, Stream: m.Stream, Sequence: m.Sequence,
-			})
-		}
-	}
-	return list, nil
+	return outbox.AuditOf(ctx, s.cfg.Pool, ids, maxOfOrder)
 }
 
 func messageOf(w *outbox.Whereabouts) *verifyv1.Message {

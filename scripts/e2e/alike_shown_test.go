@@ -17,12 +17,13 @@ import (
 // drawnLine is an entry as it stands in the tree: how deep, how long after the order, where, and what.
 var drawnLine = regexp.MustCompile(`^((?:│  |   )*)(?:├─|└─) (\+\S+|-\S+) +(order|payment|shipping) +(.*)$`)
 
-// drawnAlike compares the tree with the same story as JSON: each entry is one line, and those of one step stand in their sequence.
+// drawnAlike compares the tree with the same story as JSON: each entry is one line, and those of one step, and the calls of one attempt, stand in
+// their sequence.
 func drawnAlike(t *testing.T, trail *told, drawn string) {
 	t.Helper()
 	zero := trail.of("ORDER", "")[0].At
 	left := slices.DeleteFunc(slices.Clone(trail.Entries), func(e entry) bool { return e.Kind == "ORDER" })
-	last := make(map[string]int) // by step: where in the story its last line was
+	last := make(map[string]int) // by step or attempt: where in the story its last line was
 	for line := range strings.Lines(drawn) {
 		m := drawnLine.FindStringSubmatch(strings.TrimRight(line, "\n"))
 		if m == nil {
@@ -44,10 +45,14 @@ func drawnAlike(t *testing.T, trail *told, drawn string) {
 			}
 		}
 		at := slices.IndexFunc(trail.Entries, func(o entry) bool { return o.ID == e.ID && o.Service == e.Service })
-		if at < last[e.Step] {
+		under := e.Step
+		if e.Kind == "CALL" {
+			under = e.CausedBy
+		}
+		if at < last[under] {
 			t.Errorf("drawn behind what is told later as JSON: %s", line)
 		}
-		last[e.Step] = max(last[e.Step], at)
+		last[under] = max(last[under], at)
 	}
 	for _, e := range left {
 		t.Errorf("told as JSON, and not drawn: %s %s %s", e.Service, e.Kind, e.Title)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -73,6 +74,7 @@ func TestJaegerTellsTheSame(t *testing.T) {
 	page := readPage(t, browser.Open(t, dir), fmt.Sprintf("http://127.0.0.1:%d", s.Ports()["console"]))
 	shownAlike(t, &trail, page)
 	tracedAlike(t, &trail, awaitTraces(ctx, t, j, &trail))
+	pagesTell(ctx, t, j, &trail)
 	if t.Failed() {
 		t.Logf("the story as it was drawn:\n%s", drawn)
 	}
@@ -145,6 +147,32 @@ func theStory(t *testing.T, trail *told) {
 	for _, e := range trail.of("ATTEMPT", "void_payment")[:2] {
 		if !strings.HasPrefix(e.Detail, "cancel: status 500: ") {
 			t.Errorf("%s: got the error %q, want what the provider said", e.Title, e.Detail)
+		}
+	}
+}
+
+// pagesTell looks for the story in the page that stands before a Jaeger without pages of its own, by all that one may have of the order.
+func pagesTell(ctx context.Context, t *testing.T, j *jaeger.Jaeger, trail *told) {
+	t.Helper()
+	page, err := j.Page()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(page)
+	t.Cleanup(server.Close)
+	trace := trail.of("ORDER", "")[0].TraceID
+	for path, tells := range map[string]bool{
+		"/?q=" + alikeKey: true, "/?q=" + trail.OrderID: true, "/trace/" + trace: true, "/api/traces/" + trace: true, "/?q=nobody-has-this": false,
+		"/trace/00000000000000000000000000000001": false,
+	} {
+		status, _, body := look(ctx, t, &system.Client{URLs: []string{server.URL}, HTTP: server.Client()}, path)
+		if status != http.StatusOK {
+			t.Errorf("%s: got %d, want 200: %s", path, status, body)
+		}
+		for _, want := range []string{"undo decided: saga running", "confirm was not answered; retrieve found it requires capture", "a fault rule of the simulator"} {
+			if strings.Contains(body, want) != tells {
+				t.Errorf("%s: it tells %q: got %v, want %v", path, want, !tells, tells)
+			}
 		}
 	}
 }

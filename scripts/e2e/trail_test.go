@@ -232,7 +232,7 @@ func tree(ctx context.Context, t *testing.T, s *system.System, key string) {
 	for _, want := range []string{
 		"FAILED (address_refused)", "attempt 1 at authorize_payment: unknown", "confirm", "→ no answer", "attempt 2 at authorize_payment: done",
 		"attempt 1 at create_shipment: refused", "void_payment (undo)", "attempt 2 at void_payment: unknown", "attempt 3 at void_payment: done",
-		"1 replay, 1 mismatch", "(masked)", "confirm was not answered", "undo decided: saga running → compensating",
+		"1 replay, 1 mismatch", "(masked)", "→ 200 requires_capture", "undo decided: saga running → compensating",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("tree: got no %q in\n%s", want, out)

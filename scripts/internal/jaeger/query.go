@@ -77,8 +77,23 @@ func (j *Jaeger) Find(ctx context.Context, service, tag, value string) ([]Trace,
 	if err != nil {
 		return nil, err
 	}
-	query := url.Values{"service": {service}, "tags": {string(tags)}, "limit": {"100"}, "lookback": {"2h"}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, j.Query+"/api/traces?"+query.Encode(), nil)
+	return j.ask(ctx, "/api/traces?"+url.Values{"service": {service}, "tags": {string(tags)}, "limit": {"100"}, "lookback": {"2h"}}.Encode())
+}
+
+// Get gives one trace.
+func (j *Jaeger) Get(ctx context.Context, id string) (Trace, error) {
+	found, err := j.ask(ctx, "/api/traces/"+url.PathEscape(id))
+	if err != nil {
+		return Trace{}, err
+	}
+	if len(found) == 0 {
+		return Trace{}, fmt.Errorf("%w: no trace %s", errQuery, id)
+	}
+	return found[0], nil
+}
+
+func (j *Jaeger) ask(ctx context.Context, path string) ([]Trace, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, j.Query+path, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -13,10 +13,12 @@ import (
 	"github.com/throughline/throughline/pkg/saga"
 	attentionv1 "github.com/throughline/throughline/proto/gen/throughline/attention/v1"
 	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
+	verifyv1 "github.com/throughline/throughline/proto/gen/throughline/verify/v1"
 	"github.com/throughline/throughline/services/internal/grpcx"
 	"github.com/throughline/throughline/services/internal/service"
 	"github.com/throughline/throughline/services/internal/stepapi"
 	"github.com/throughline/throughline/services/internal/topology"
+	"github.com/throughline/throughline/services/internal/verify"
 	"github.com/throughline/throughline/services/order/internal/bus"
 	"github.com/throughline/throughline/services/order/internal/config"
 	"github.com/throughline/throughline/services/order/internal/ending"
@@ -74,7 +76,7 @@ func build(ctx context.Context, cfg config.Config, rt *service.Runtime) (service
 		Trail: service.Trail{
 			Own: grpcapi.Trail{Pool: rt.Pool}, Undos: placeorder.Undos(),
 		},
-		Verify: service.Verify{Orders: grpcapi.Verify{Pool: rt.Pool}},
+		Verify: service.Verify{Orders: grpcapi.Verify{Pool: rt.Pool}, Schedule: schedule(cfg, rt, participants)},
 		Components: []service.Component{
 			service.Runs("participants", func(stop, _ context.Context) error {
 				<-stop.Done()
@@ -88,6 +90,30 @@ func build(ctx context.Context, cfg config.Config, rt *service.Runtime) (service
 		},
 		Consumers: []service.Consumer{bus.Replies(engine, endings)},
 	}, nil
+}
+
+// verifyMeter names the meter of proofs of effects.
+const verifyMeter = "github.com/throughline/throughline/services/internal/verify"
+
+// schedule makes the proofs of effects that the service makes by itself; nil if it is to make none.
+func schedule(cfg config.Config, rt *service.Runtime, participants stepapi.Participants) func(verifyv1.VerifyServiceClient) (service.Component, error) {
+	if cfg.VerifyEvery <= 0 {
+		return nil
+	}
+	return func(self verifyv1.VerifyServiceClient) (service.Component, error) {
+		verifier := &verify.Verifier{Services: map[string]verifyv1.VerifyServiceClient{topology.Order: self}}
+		for name, conn := range participants {
+			verifier.Services[name] = verifyv1.NewVerifyServiceClient(conn)
+		}
+		s, err := verify.NewSchedule(verify.Schedule{
+			Verifier: verifier, Memory: postgres.Proofs{Pool: rt.Pool}, Pool: rt.Pool, Owner: rt.Owner, Every: cfg.VerifyEvery, Logger: rt.Logger,
+			Meter: rt.Telemetry.Meter(verifyMeter),
+		})
+		if err != nil {
+			return service.Component{}, err
+		}
+		return service.Runs("verify", func(stop, _ context.Context) error { return s.Run(stop) }), nil
+	}
 }
 
 type connections []*grpc.ClientConn

@@ -28,6 +28,8 @@ type Config struct {
 	DueRate     int           `env:"DUE_RATE" envDefault:"200" doc:"most orders a second that are looked after because a deadline has passed, also after an outage; an operator can lift it for a while"`
 	Strict      bool          `env:"STRICT" doc:"do not start while there are unfinished orders whose saga is not defined in this release; without it they are left alone"`
 
+	VerifyEvery time.Duration `env:"VERIFY_EVERY" envDefault:"5m" doc:"how long after one proof of effects the next begins, over all services; 0 makes none"`
+
 	ClientRetries time.Duration `env:"CLIENT_RETRIES" envDefault:"23h" doc:"how long clients may repeat a request; the key must live longer"`
 }
 

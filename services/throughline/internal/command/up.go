@@ -79,6 +79,7 @@ and THROUGHLINE_CLIENT_BURST are passed on to the services.`,
 		}
 		o.APIKeys, o.ClientRate, o.ClientBurst = env["THROUGHLINE_API_KEYS"], env["THROUGHLINE_CLIENT_RATE"], env["THROUGHLINE_CLIENT_BURST"]
 		o.KeyLifetime, o.ClientRetries = env["THROUGHLINE_KEY_LIFETIME"], env["THROUGHLINE_CLIENT_RETRIES"]
+		o.VerifyEvery = env["THROUGHLINE_VERIFY_EVERY"]
 		o.Operator, o.Console = env["THROUGHLINE_OPERATOR_CREDENTIAL"], env["THROUGHLINE_CONSOLE_CREDENTIAL"]
 		o.JaegerURL = env["THROUGHLINE_JAEGER_URL"]
 		o.Credential = env["THROUGHLINE_SERVICE_CREDENTIAL"]

@@ -72,7 +72,7 @@ func (o *Options) environ(n needs, service string, instance int) []string {
 	case Order:
 		listen(p.OrderGRPC, p.OrderHTTP)
 		env = append(env, "THROUGHLINE_PAYMENT_ADDR="+o.addrs(p.PaymentGRPC), "THROUGHLINE_SHIPPING_ADDR="+o.addrs(p.ShippingGRPC),
-			"THROUGHLINE_KEY_LIFETIME="+o.KeyLifetime, "THROUGHLINE_CLIENT_RETRIES="+o.ClientRetries)
+			"THROUGHLINE_KEY_LIFETIME="+o.KeyLifetime, "THROUGHLINE_CLIENT_RETRIES="+o.ClientRetries, "THROUGHLINE_VERIFY_EVERY="+o.VerifyEvery)
 		if o.Strict {
 			env = append(env, "THROUGHLINE_STRICT=true")
 		}

@@ -39,6 +39,8 @@ type Options struct {
 	ClientRate, ClientBurst string
 	// KeyLifetime and ClientRetries are how long stored answers are kept, and clients may repeat; empty leaves that to the order service.
 	KeyLifetime, ClientRetries string
+	// VerifyEvery is how long after one proof of effects the next begins; empty leaves that to the order service.
+	VerifyEvery string
 	// Operator is what operators show; empty makes one and keeps it in the data folder.
 	Operator string
 	// Console is what people show the operators' page; empty makes one and keeps it in the data folder.

@@ -121,7 +121,7 @@ func operatorCommands(ctx context.Context, t *testing.T, s *system.System, order
 	if got := revoked[0]["keys"].([]any); len(got) != 2 || got[1].(map[string]any)["revoked_at"] == nil {
 		t.Errorf("clients revoke: got %v, want two keys that have ended", revoked)
 	}
-	want(5, "clients", "revoke", "nobody")
+	want(3, "clients", "revoke", "nobody")
 	want(5, "clients", "add", "NOT A NAME")
 
 	answersOf(t, want(0, "attention", "list", "--json"), 0)
@@ -190,7 +190,8 @@ func deadLetterCommands(ctx context.Context, t *testing.T, w *world, orderID str
 	if got := offered(ctx, t, w.System, "dead-letters", "replay", "payment/1", ""); len(got) != 0 {
 		t.Errorf("more dead letters to replay: got %v, want none", got)
 	}
-	must(ctx, t, w, 5, "dead-letters", "show", "payment/99")
+	must(ctx, t, w, 3, "dead-letters", "show", "payment/99")
+	must(ctx, t, w, 3, "dead-letters", "replay", "payment/99", "--execute", "--reason", "a test")
 	must(ctx, t, w, 6, "doctor", "--json")
 }
 

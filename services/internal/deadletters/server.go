@@ -156,7 +156,7 @@ func stamp(t *time.Time) *timestamppb.Timestamp {
 func told(err error) error {
 	switch {
 	case errors.Is(err, inbox.ErrNoLetter):
-		return invalid("id", "names no dead letter of this service")
+		return grpcx.Error(grpcx.UnknownName, "the service has no such dead letter")
 	case errors.Is(err, inbox.ErrAnonymous):
 		return invalid("actor", "and reason are both needed")
 	case postgres.Classify(err) == postgres.Unavailable:

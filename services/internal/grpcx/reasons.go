@@ -50,6 +50,8 @@ const (
 	CancelTooLate Reason = "CANCEL_TOO_LATE"
 	// The order needs nobody, or not for the step or in the way that was named. For operators only.
 	NothingToResolve Reason = "NOTHING_TO_RESOLVE"
+	// There is no client, key or dead letter of that name. For operators only.
+	UnknownName Reason = "UNKNOWN_NAME"
 
 	// Us. What became of the call is unknown; with the same key it may be repeated without limit.
 	Unavailable Reason = "UNAVAILABLE"
@@ -63,7 +65,7 @@ func Reasons() []Reason {
 		KeyMissing, KeyRepeated, KeyEmpty, KeyMalformed, KeyTooLong, KeyNotPrintable, KeyMismatch, KeyInProgress,
 		RequestMalformed, RequestInvalid, PayloadTooLarge, HeadersTooLarge, UnsupportedMediaType, RouteNotFound,
 		MethodNotAllowed, NotImplemented, Unauthenticated, Forbidden, RateLimited, OrderNotFound, CancelTooLate,
-		NothingToResolve,
+		NothingToResolve, UnknownName,
 		Unavailable, Deadline, Internal,
 	}
 }
@@ -123,6 +125,8 @@ func (r Reason) Meaning() Meaning {
 		return Meaning{codes.FailedPrecondition, http.StatusConflict, "Too late to cancel"}
 	case NothingToResolve:
 		return Meaning{codes.FailedPrecondition, http.StatusConflict, "Nothing to resolve"}
+	case UnknownName:
+		return Meaning{codes.NotFound, http.StatusNotFound, "Nothing of that name"}
 	case Unavailable:
 		return Meaning{codes.Unavailable, http.StatusServiceUnavailable, "Service unavailable"}
 	case Deadline:

@@ -15,6 +15,7 @@ import (
 	"github.com/throughline/throughline/pkg/telemetry"
 	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
 	"github.com/throughline/throughline/services/internal/apikey"
+	"github.com/throughline/throughline/services/internal/grpcx"
 	"github.com/throughline/throughline/services/order/internal/order"
 	"github.com/throughline/throughline/services/order/internal/postgres"
 )
@@ -119,7 +120,7 @@ func (c *Clients) RevokeKeys(ctx context.Context, req *orderv1.RevokeKeysRequest
 	keys, err := postgres.RevokeKeys(ctx, c.pool, req.GetClientId(), req.GetPrefix())
 	switch {
 	case errors.Is(err, postgres.ErrNoClient):
-		return nil, invalid([]order.Violation{{Path: "client_id", Detail: "there is no such client, or it has no such key"}})
+		return nil, grpcx.Error(grpcx.UnknownName, "there is no such client, or it has no such key")
 	case err != nil:
 		return nil, explain(ctx, err)
 	}

@@ -51,7 +51,7 @@ Gateways notice a revoked key within ten seconds.`,
 	revoke := describe(&cobra.Command{
 		Use: "revoke CLIENT [KEY-PREFIX]", Short: "End one key of a client, or all of them", Args: cobra.RangeArgs(1, 2),
 		RunE: c.revoke,
-	}, client, done("the keys have ended; all of the client are printed"), refused("it was refused: there is no such client, or it has no such key"))
+	}, client, done("the keys have ended; all of the client are printed"), ending{ExitNotFound, "there is no such client, or it has no such key"}, refusal)
 	list := describe(&cobra.Command{
 		Use: "list", Short: "List the clients and their keys", Args: cobra.NoArgs, RunE: c.list,
 	}, client, done("all were printed"), refusal)

@@ -55,13 +55,13 @@ with what outcome is kept with the message. A dead letter is named SERVICE/ID, a
 	list.Flags().BoolVar(&d.all, "all", false, "settled ones, too")
 	show := describe(&cobra.Command{
 		Use: "show SERVICE/ID", Short: "Show one, whole, and what was done about it", Args: cobra.ExactArgs(1), RunE: d.show,
-	}, answers("throughline.deadletter.v1.GetDeadLetterResponse"), ending{0, "it was shown"}, refused("it was refused: the service has none of that number"))
+	}, answers("throughline.deadletter.v1.GetDeadLetterResponse"), ending{0, "it was shown"}, unknownName, refusal)
 	replay := describe(&cobra.Command{
 		Use: "replay [SERVICE/ID...]", Short: "Have them handled again; those of the filters when none is named", RunE: d.replay,
-	}, envelope(acted, "throughline.deadletter.v1.Report"), done, someSilent, notDone)
+	}, envelope(acted, "throughline.deadletter.v1.Report"), done, unknownName, someSilent, notDone)
 	discard := describe(&cobra.Command{
 		Use: "discard SERVICE/ID...", Short: "Decide that they are never to be dealt with", Args: cobra.MinimumNArgs(1), RunE: d.discard,
-	}, envelope(acted, "throughline.deadletter.v1.Report"), done, someSilent, notDone)
+	}, envelope(acted, "throughline.deadletter.v1.Report"), done, unknownName, someSilent, notDone)
 	for _, named := range []*cobra.Command{show, replay, discard} {
 		named.ValidArgsFunction = d.complete
 	}

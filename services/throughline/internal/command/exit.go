@@ -66,10 +66,8 @@ type ending struct {
 var (
 	unknownName = ending{ExitNotFound, "there is nothing of that name"}
 	someSilent  = ending{ExitIncomplete, "what was printed is true and not all: a service did not answer"}
-	refusal     = refused("it was refused, and would be again")
+	refusal     = ending{ExitRefused, "it was refused, and would be again"}
 )
-
-func refused(when string) ending { return ending{ExitRefused, when} }
 
 // describe adds to the help of a command what its lines of JSON are, "" if it prints none, and what codes it ends with.
 func describe(cmd *cobra.Command, line string, endings ...ending) *cobra.Command {

@@ -196,6 +196,8 @@ func explain(service string, err error) (code int, title, detail string) {
 	switch reason := grpcx.ReasonOf(err); {
 	case reason == grpcx.OrderNotFound:
 		return http.StatusNotFound, "Not found", "There is no such order."
+	case reason == grpcx.UnknownName:
+		return http.StatusNotFound, "Not found", service + ": " + status.Convert(err).Message() + "."
 	case reason == grpcx.NothingToResolve:
 		return http.StatusConflict, "Nothing to decide", "The order does not wait for this decision any more. Nothing was done."
 	case reason == grpcx.Unauthenticated:

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -229,6 +230,9 @@ func TestEveryPage(t *testing.T) {
 	}
 	if a := b.get("/dead-letters/payment/7"); strings.Contains(a.body, "SECRET") || !strings.Contains(a.body, "https://jaeger.example/ui/trace/0af7651916cd43dd8448eb211c80319c") {
 		t.Errorf("dead letter: got %s, want the trace linked and no payload", a.body)
+	}
+	if a := b.get("/dead-letters/payment/" + strconv.Itoa(noLetter)); a.status != http.StatusNotFound || !strings.Contains(a.body, "no such dead letter") {
+		t.Errorf("a dead letter that there is not: got %d %s, want 404", a.status, a.body)
 	}
 	static := regexp.MustCompile(`/static/[a-z]+-[0-9a-f]+\.(css|js|svg)`).FindAllString(b.get("/").body, -1)
 	if len(static) < 3 {

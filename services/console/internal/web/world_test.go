@@ -105,7 +105,10 @@ func (s *services) ListDeadLetters(context.Context, *deadletterv1.ListDeadLetter
 	return &deadletterv1.ListDeadLettersResponse{DeadLetters: []*deadletterv1.DeadLetter{letterOf()}}, nil
 }
 
-func (s *services) GetDeadLetter(context.Context, *deadletterv1.GetDeadLetterRequest) (*deadletterv1.GetDeadLetterResponse, error) {
+func (s *services) GetDeadLetter(_ context.Context, req *deadletterv1.GetDeadLetterRequest) (*deadletterv1.GetDeadLetterResponse, error) {
+	if req.GetId() == noLetter {
+		return nil, grpcx.Error(grpcx.UnknownName, "the service has no such dead letter")
+	}
 	return &deadletterv1.GetDeadLetterResponse{
 		DeadLetter: letterOf(), Headers: map[string]string{"Idempotency-Key": typed}, Payload: []byte("SECRET STREET"),
 		Actions: []*deadletterv1.Action{{Action: "replay", Actor: typed, Reason: typed, Outcome: "failed", Detail: typed, CreatedAt: timestamppb.Now()}},
@@ -336,5 +339,8 @@ func (b *browser) confirm(path string) (key string, page answer) {
 	}
 	return found[1], page
 }
+
+// noLetter is the number of a dead letter that there is not.
+const noLetter = 404
 
 var errAway = status.Error(codes.Unavailable, "away")

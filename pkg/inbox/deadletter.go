@@ -90,12 +90,12 @@ func (p *Processor) keep(ctx context.Context, d messaging.Delivery, state State,
 				p.logger().ErrorContext(p.tellDead(ctx, &d, cause), "message dead-lettered", "consumer", p.Consumer, "message_id", d.ID, "subject", d.Subject,
 					"attempts", attempts, "error", cause)
 			} else {
-				p.logger().Warn("event waits behind a dead letter", "consumer", p.Consumer, "message_id", d.ID, "subject", d.Subject)
+				p.logger().WarnContext(d.About(ctx), "event waits behind a dead letter", "consumer", p.Consumer, "message_id", d.ID, "subject", d.Subject)
 			}
 			p.ack(&d)
 			return true
 		}
-		p.logger().Error("dead letter not stored, trying again", "consumer", p.Consumer, "message_id", d.ID, "in", wait, "error", err)
+		p.logger().ErrorContext(d.About(ctx), "dead letter not stored, trying again", "consumer", p.Consumer, "message_id", d.ID, "in", wait, "error", err)
 		pause(ctx, wait)
 	}
 	return false

@@ -132,7 +132,7 @@ func (i *Instruments) count(ctx context.Context, consumer string, dead bool) {
 
 // tellDead makes the span of giving a message up, in the message's trace, and gives the context for what is logged about it.
 func (p *Processor) tellDead(ctx context.Context, d *messaging.Delivery, cause error) context.Context {
-	ctx = telemetry.WithAttributes(telemetry.Extract(ctx, d.Carrier()), d.Identity()...)
+	ctx = d.About(ctx)
 	p.Told.count(ctx, p.Consumer, true)
 	if p.Tracer == nil {
 		return ctx

@@ -13,7 +13,6 @@ import (
 	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/pkg/postgres"
-	"github.com/throughline/throughline/pkg/telemetry"
 )
 
 // Defaults of [Processor].
@@ -211,7 +210,7 @@ func Blame(err error) Culprit {
 func (p *Processor) fail(ctx context.Context, d messaging.Delivery, cause error) bool {
 	if errors.Is(cause, ErrElsewhere) {
 		delay := nakDelay(int(min(d.Attempt, 1000))) //nolint:gosec // bounded
-		p.logger().Debug("message left to another release", "consumer", p.Consumer, "message_id", d.ID, "in", delay, "error", cause)
+		p.logger().DebugContext(d.About(ctx), "message left to another release", "consumer", p.Consumer, "message_id", d.ID, "in", delay, "error", cause)
 		p.giveBack(&d, delay)
 		return false
 	}
@@ -221,7 +220,7 @@ func (p *Processor) fail(ctx context.Context, d messaging.Delivery, cause error)
 	case errors.Is(cause, ErrPermanent):
 		return p.bury(ctx, d, max(failed, 1), cause) // whether it could be counted or not
 	case err != nil:
-		p.logger().Error("failure not counted", "consumer", p.Consumer, "message_id", d.ID, "error", err)
+		p.logger().ErrorContext(d.About(ctx), "failure not counted", "consumer", p.Consumer, "message_id", d.ID, "error", err)
 		p.giveBack(&d, nakFirst)
 		return false
 	}
@@ -236,7 +235,7 @@ func (p *Processor) fail(ctx context.Context, d messaging.Delivery, cause error)
 		return p.bury(ctx, d, failed, cause)
 	}
 	delay := nakDelay(failed)
-	p.logger().WarnContext(telemetry.WithAttributes(telemetry.Extract(ctx, d.Carrier()), d.Identity()...), "message failed, it will be delivered again", "consumer", p.Consumer, "message_id", d.ID,
+	p.logger().WarnContext(d.About(ctx), "message failed, it will be delivered again", "consumer", p.Consumer, "message_id", d.ID,
 		"failed", failed, "in", delay, "error", cause)
 	p.giveBack(&d, delay)
 	return false
@@ -252,13 +251,13 @@ func nakDelay(failed int) time.Duration {
 
 func (p *Processor) ack(d *messaging.Delivery) {
 	if err := d.Ack(); err != nil {
-		p.logger().Debug("ack lost, the message will be delivered again", "consumer", p.Consumer, "message_id", d.ID, "error", err)
+		p.logger().DebugContext(d.About(context.Background()), "ack lost, the message will be delivered again", "consumer", p.Consumer, "message_id", d.ID, "error", err)
 	}
 }
 
 func (p *Processor) giveBack(d *messaging.Delivery, delay time.Duration) {
 	if err := d.Nak(delay); err != nil {
-		p.logger().Debug("nak lost, the message will be delivered again", "consumer", p.Consumer, "message_id", d.ID, "error", err)
+		p.logger().DebugContext(d.About(context.Background()), "nak lost, the message will be delivered again", "consumer", p.Consumer, "message_id", d.ID, "error", err)
 	}
 }
 

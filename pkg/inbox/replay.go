@@ -11,6 +11,7 @@ import (
 
 	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/pkg/postgres"
+	"github.com/throughline/throughline/pkg/telemetry"
 )
 
 const (
@@ -151,7 +152,11 @@ func (d *DeadLetters) act(ctx context.Context, id int64, action string, o Order,
 	if err := postgres.SendAtomic(ctx, d.pool, &b); err != nil {
 		return r, fmt.Errorf("noting the outcome of the %s of dead letter %d, which is %q: %w", action, id, r.Outcome, err)
 	}
-	d.log.Info("dead letter acted on", "dead_letter_id", id, "action", action, "actor", o.Actor, "reason", o.Reason,
+	about := telemetry.WithAttributes(ctx, telemetry.OrderID.String(l.AggregateID.String()))
+	if m, err := l.Message(); err == nil {
+		about = m.About(ctx)
+	}
+	d.log.InfoContext(about, "dead letter acted on", "dead_letter_id", id, "action", action, "actor", o.Actor, "reason", o.Reason,
 		"outcome", r.Outcome, "detail", r.Detail)
 	return r, nil
 }

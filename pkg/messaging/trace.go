@@ -27,6 +27,11 @@ func (m *Message) Carrier() telemetry.Carrier {
 	return telemetry.Carrier{TraceParent: m.TraceParent, TraceState: m.TraceState}
 }
 
+// About gives a context in the trace that the message belongs to, under which every span and every line of the log says what it is about.
+func (m *Message) About(ctx context.Context) context.Context {
+	return telemetry.WithAttributes(telemetry.Extract(ctx, m.Carrier()), m.Identity()...)
+}
+
 // Identity are the attributes of what the message is about, which every span on its way carries.
 func (m *Message) Identity() []attribute.KeyValue {
 	attrs := []attribute.KeyValue{
@@ -102,7 +107,7 @@ func serverOf(nc *nats.Conn) []attribute.KeyValue {
 // the context only carries the message's trace on.
 func StartProcess(ctx context.Context, tracer trace.Tracer, d *Delivery) (context.Context, trace.Span) {
 	if tracer == nil {
-		return telemetry.WithAttributes(telemetry.Extract(ctx, d.Carrier()), d.Identity()...), noop.Span{}
+		return d.About(ctx), noop.Span{}
 	}
 	if !d.received.IsValid() {
 		d.received = d.receive(ctx, tracer)

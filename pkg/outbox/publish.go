@@ -17,6 +17,7 @@ import (
 // failure is a row that could not be published. The rows after it in its chain were not tried.
 type failure struct {
 	id  uuid.UUID
+	of  *messaging.Message
 	err error
 }
 
@@ -43,7 +44,7 @@ func (r *Relay) publish(ctx context.Context, session messaging.Session, chains [
 			m := &c.Messages[at]
 			ack, err := pending[i].Wait(ctx)
 			if err != nil {
-				failures = append(failures, failure{m.ID, fmt.Errorf("publishing %s %s: %w", m.Subject, m.ID, err)})
+				failures = append(failures, failure{m.ID, m, fmt.Errorf("publishing %s %s: %w", m.Subject, m.ID, err)})
 				continue
 			}
 			fault.At(fault.OutboxPublished, m.AggregateID, concern(m))

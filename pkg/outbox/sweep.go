@@ -359,7 +359,7 @@ func (r *Relay) refuse(ctx context.Context, f failure) error {
 		return fmt.Errorf("counting the refusal of outbox row %s: %w", f.id, err)
 	}
 	if aside {
-		r.log.Error("outbox row set aside", "message_id", f.id, "error", f.err)
+		r.log.ErrorContext(f.of.About(ctx), "outbox row set aside", "message_id", f.id, "subject", f.of.Subject, "error", f.err)
 	}
 	return nil
 }

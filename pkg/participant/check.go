@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/throughline/throughline/pkg/telemetry"
 )
 
 // learnChecks finds the check of each action that has one.
@@ -121,7 +123,8 @@ UPDATE step s
                       THEN step_history(s.history, json_build_object('w', $4::text, 'id', $5::text, 'at', now())::text || E'\n')
                       ELSE s.history END
   FROM due
- WHERE s.order_id = due.order_id AND s.step_name = due.step_name`
+ WHERE s.order_id = due.order_id AND s.step_name = due.step_name
+RETURNING s.step_name, s.traceparent, s.tracestate, s.idempotency_key`
 
 // QueueNudge adds to a batch the hint that something has changed outside for steps of an order: those that have no outcome become
 // due now, or when the call that is under way has ended. Steps that are finished or not there are left alone. It may be repeated.
@@ -130,10 +133,28 @@ func QueueNudge(b *pgx.Batch, order uuid.UUID, steps ...string) {
 	b.Queue(nudgeSteps, order, steps, "", "", "")
 }
 
+// Noticed is what a notice was found to be about; zero if there is no such step.
+type Noticed struct {
+	IdempotencyKey string
+	Trace          telemetry.Carrier
+}
+
 // QueueNotice is [QueueNudge] on a notice of the outside with the given id and type, which is put on record in the history of the
-// action on, if there is such a step.
-func QueueNotice(b *pgx.Batch, order uuid.UUID, on, id, noticeType string, steps ...string) {
-	b.Queue(nudgeSteps, order, steps, on, brief(noticeType), brief(id))
+// action on, if there is such a step. What it gives is filled in when the batch has run.
+func QueueNotice(b *pgx.Batch, order uuid.UUID, on, id, noticeType string, steps ...string) *Noticed {
+	n := new(Noticed)
+	b.Queue(nudgeSteps, order, steps, on, brief(noticeType), brief(id)).Query(func(rows pgx.Rows) error {
+		var step string
+		var of Noticed
+		_, err := pgx.ForEachRow(rows, []any{&step, &of.Trace.TraceParent, &of.Trace.TraceState, &of.IdempotencyKey}, func() error {
+			if step == on {
+				*n = of
+			}
+			return nil
+		})
+		return err
+	})
+	return n
 }
 
 const retryStep = `

@@ -66,6 +66,8 @@ const (
 	RelationReplay = "replay"
 	// RelationRequest: what somebody asked to be done to an order, in that order's trace.
 	RelationRequest = "request"
+	// RelationNotice: what the outside has said by itself, about what is done in that trace.
+	RelationNotice = "notice"
 )
 
 // Attributes of the messaging semantic conventions, v1.43.0, that we set.

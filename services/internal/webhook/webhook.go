@@ -21,10 +21,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/throughline/throughline/pkg/fault"
 	"github.com/throughline/throughline/pkg/inbox"
+	"github.com/throughline/throughline/pkg/participant"
 	"github.com/throughline/throughline/pkg/postgres"
 	"github.com/throughline/throughline/pkg/telemetry"
 )
@@ -52,8 +56,9 @@ type Notice struct {
 	Type string
 	// OrderID is the order that it is about; the zero id if it is about none of ours.
 	OrderID uuid.UUID
-	// Queue adds to a transaction what follows from it: sets and nudges, and nothing that may not be repeated.
-	Queue func(b *pgx.Batch)
+	// Queue adds to a transaction what follows from it: sets and nudges, and nothing that may not be repeated. It gives what is filled in
+	// then of what the notice is about.
+	Queue func(b *pgx.Batch) *participant.Noticed
 }
 
 // Config makes a handler.
@@ -66,6 +71,8 @@ type Config struct {
 	// Wake is called after the commit.
 	Wake   func()
 	Logger *slog.Logger
+	// Tracer makes a span of each notice that is about an order, in a trace of its own with a link to the order's; nil makes none.
+	Tracer trace.Tracer
 	// Meter counts notices; nil counts none.
 	Meter metric.Meter
 }
@@ -105,16 +112,44 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "refused", http.StatusBadRequest)
 		return
 	}
-	outcome, err := h.apply(r.Context(), n)
-	h.told(r.Context(), outcome)
+	ctx, span := h.span(r.Context(), &n)
+	outcome, err := h.apply(ctx, n)
+	h.told(ctx, outcome)
+	span.SetAttributes(telemetry.Outcome.String(outcome))
+	telemetry.Fail(span, err)
+	span.End()
 	if err != nil {
-		h.log.ErrorContext(r.Context(), "webhook not dealt with, it will come again", "event_id", n.ID, "type", n.Type,
+		h.log.ErrorContext(ctx, "webhook not dealt with, it will come again", "event_id", n.ID, "type", n.Type,
 			telemetry.LogOrderID, n.OrderID, telemetry.LogError, err)
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "try again", http.StatusServiceUnavailable)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// span starts the span of a notice. The sender's own trace, should he send one, is not ours.
+func (h *handler) span(ctx context.Context, n *Notice) (context.Context, trace.Span) {
+	if h.cfg.Tracer == nil || n.OrderID == uuid.Nil {
+		return ctx, noop.Span{}
+	}
+	return h.cfg.Tracer.Start(telemetry.WithAttributes(ctx, telemetry.OrderID.String(n.OrderID.String())), "notice "+n.Type, trace.WithNewRoot(),
+		trace.WithSpanKind(trace.SpanKindServer))
+}
+
+// relate leads from the span of a notice to the trace of what it is about.
+func relate(ctx context.Context, of *participant.Noticed) {
+	span := trace.SpanFromContext(ctx)
+	if of == nil || !span.IsRecording() {
+		return
+	}
+	if of.IdempotencyKey != "" {
+		span.SetAttributes(telemetry.IdempotencyKey.String(of.IdempotencyKey))
+	}
+	if link, ok := telemetry.LinkFrom(of.Trace); ok {
+		link.Attributes = []attribute.KeyValue{telemetry.Relation.String(telemetry.RelationNotice)}
+		span.AddLink(link)
+	}
 }
 
 // refuse logs a refusal, unless it has just done so.
@@ -134,19 +169,20 @@ func (h *handler) apply(ctx context.Context, n Notice) (outcome string, err erro
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	var b pgx.Batch
-	n.Queue(&b)
+	of := n.Queue(&b)
 	inbox.QueueMarks(&b, h.cfg.Consumer, []uuid.UUID{MessageID(n.ID)})
 	fault.At(fault.WebhookCommitting, n.OrderID, n.Type)
 	switch err := postgres.SendAtomic(ctx, h.cfg.Pool, &b); {
 	case postgres.IsUniqueViolation(err, inbox.Constraint):
-		h.log.DebugContext(ctx, "webhook came again", "event_id", n.ID, "type", n.Type, telemetry.LogOrderID, n.OrderID)
+		h.log.DebugContext(ctx, "webhook came again", "event_id", n.ID, "type", n.Type)
 		h.count(ctx, n)
 		return outcomeRepeated, nil
 	case err != nil:
 		return outcomeFailed, fmt.Errorf("recording webhook: %w", err)
 	}
 	fault.At(fault.WebhookCommitted, n.OrderID, n.Type)
-	h.log.DebugContext(ctx, "webhook", "event_id", n.ID, "type", n.Type, telemetry.LogOrderID, n.OrderID)
+	relate(ctx, of)
+	h.log.DebugContext(ctx, "webhook", "event_id", n.ID, "type", n.Type)
 	if h.cfg.Wake != nil {
 		h.cfg.Wake()
 	}

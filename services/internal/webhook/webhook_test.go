@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/throughline/throughline/pkg/inbox"
+	"github.com/throughline/throughline/pkg/participant"
 	"github.com/throughline/throughline/pkg/postgres/pgtest"
 	"github.com/throughline/throughline/services/internal/webhook"
 )
@@ -53,7 +54,10 @@ func newReceiver(t *testing.T) *receiver {
 			if id == "forged" {
 				return webhook.Notice{}, fmt.Errorf("%w: forged", webhook.ErrRefused)
 			}
-			n := webhook.Notice{ID: id, Type: "test", Queue: func(b *pgx.Batch) { b.Queue(`INSERT INTO hint VALUES ($1)`, id) }}
+			n := webhook.Notice{ID: id, Type: "test", Queue: func(b *pgx.Batch) *participant.Noticed {
+				b.Queue(`INSERT INTO hint VALUES ($1)`, id)
+				return nil
+			}}
 			if order != "" {
 				n.OrderID = orderID
 			}

@@ -18,8 +18,8 @@ const WebhookPath = "/webhooks/provider"
 func Webhooks(cfg webhook.Config, secrets []string) http.Handler {
 	cfg.Read = func(body []byte, header http.Header) (webhook.Notice, error) {
 		n, err := provider.ReadWebhook(body, header, secrets)
-		n.Queue = func(b *pgx.Batch) {
-			participant.QueueNotice(b, n.OrderID, AuthorizePayment, n.ID, n.Type, AuthorizePayment, CapturePayment, VoidPayment)
+		n.Queue = func(b *pgx.Batch) *participant.Noticed {
+			return participant.QueueNotice(b, n.OrderID, AuthorizePayment, n.ID, n.Type, AuthorizePayment, CapturePayment, VoidPayment)
 		}
 		return n, err
 	}

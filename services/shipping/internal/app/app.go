@@ -65,7 +65,7 @@ func build(cfg config.Config, rt *service.Runtime) (service.Parts, error) {
 		})}},
 		Webhooks: bus.Webhooks(webhook.Config{
 			Pool: rt.Pool, Consumer: topology.CarrierWebhooks, Wake: runner.Wake, Logger: rt.Logger,
-			Meter: rt.Telemetry.Meter(webhook.MeterName),
+			Tracer: rt.Telemetry.Tracer(webhook.MeterName), Meter: rt.Telemetry.Meter(webhook.MeterName),
 		}, cfg.WebhookSecrets()),
 		Trail: service.Trail{
 			Own: postgres.Trail{Pool: rt.Pool}, Participant: true, Peer: "carrier", Webhooks: topology.CarrierWebhooks,

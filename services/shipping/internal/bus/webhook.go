@@ -21,7 +21,7 @@ const WebhookPath = "/webhooks/carrier"
 func Webhooks(cfg webhook.Config, secrets []string) http.Handler {
 	cfg.Read = func(body []byte, header http.Header) (webhook.Notice, error) {
 		n, report, err := carrier.ReadWebhook(body, header, secrets, time.Now())
-		n.Queue = func(b *pgx.Batch) {
+		n.Queue = func(b *pgx.Batch) *participant.Noticed {
 			postgres.QueueReport(b, report.OrderID, report.ID, string(report.Status), report.At)
 			steps := []string{DispatchShipment, CancelShipment, VerifyShipment}
 			if report.Status == shipping.Created {
@@ -29,7 +29,7 @@ func Webhooks(cfg webhook.Config, secrets []string) http.Handler {
 				// something to find.
 				steps = append(steps, CreateShipment)
 			}
-			participant.QueueNotice(b, n.OrderID, CreateShipment, n.ID, n.Type, steps...)
+			return participant.QueueNotice(b, n.OrderID, CreateShipment, n.ID, n.Type, steps...)
 		}
 		return n, err
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // NewLogger returns a logger that writes one line per record to w, each with
-// service and instance, and with trace_id and span_id of the context it was called with. The format
+// service and instance, unless these are empty, and with trace_id and span_id of the context it was called with. The format
 // is "json" or "text"; another one is [ErrLogFormat].
 func NewLogger(w io.Writer, format string, level slog.Leveler, service, instance string) (*slog.Logger, error) {
 	opts := &slog.HandlerOptions{Level: level}
@@ -23,7 +23,10 @@ func NewLogger(w io.Writer, format string, level slog.Leveler, service, instance
 	default:
 		return nil, fmt.Errorf("%w, not %q", ErrLogFormat, format)
 	}
-	l := slog.New(LogHandler(h)).With(LogService, service)
+	l := slog.New(LogHandler(h))
+	if service != "" {
+		l = l.With(LogService, service)
+	}
 	if instance != "" {
 		l = l.With(LogInstance, instance)
 	}

@@ -106,7 +106,7 @@ func up(ctx context.Context, o stack.Options, t teller) error {
 	if err := level.UnmarshalText([]byte(o.LogLevel)); err != nil {
 		return fmt.Errorf("reading --log-level: %w", err)
 	}
-	if o.Logger, err = telemetry.NewLogger(logFile, "text", level, "throughline", ""); err != nil {
+	if o.Logger, err = telemetry.NewLogger(logFile, "text", level, "", ""); err != nil {
 		return err
 	}
 	o.Progress = t.progress

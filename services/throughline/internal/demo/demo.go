@@ -50,7 +50,7 @@ func Run(stop, work context.Context, out io.Writer, report func(Outcome)) (err e
 		return err
 	}
 	o.Data, o.Progress, o.Grace = dir, out, grace
-	if o.Logger, err = telemetry.NewLogger(logFile, "text", slog.LevelInfo, "throughline", "demo"); err != nil {
+	if o.Logger, err = telemetry.NewLogger(logFile, "text", slog.LevelInfo, "", ""); err != nil {
 		return err
 	}
 

@@ -98,7 +98,7 @@ func (s *Stack) postgres(n *needs) lifecycle.Func {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(stop), stopTimeout)
 			defer cancel()
 			if err := cluster.Stop(ctx); err != nil {
-				s.options.Logger.Error("stopping Postgres failed", "error", err)
+				s.options.Logger.Error("stopping Postgres failed", "service", "throughline", "error", err)
 			}
 		}()
 		n.databases = make(map[string]string)

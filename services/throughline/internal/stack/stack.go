@@ -82,7 +82,7 @@ func Run(stop, work context.Context, o Options, ready func(*Stack)) (err error) 
 		return err
 	}
 	s := &Stack{options: o}
-	g := lifecycle.New(o.Logger, o.Grace+stopTimeout)
+	g := lifecycle.New(o.Logger.With("service", "throughline"), o.Grace+stopTimeout)
 	if err := s.addPlatform(g, &s.needs); err != nil {
 		return err
 	}

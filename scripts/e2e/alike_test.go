@@ -63,7 +63,7 @@ func TestJaegerTellsTheSame(t *testing.T) {
 		trail = timeline(ctx, t, s, 0, alikeKey)
 		e := trail.of("EDGE", "")
 		return len(e) == 1 && e[0].Attributes["replays"] == "1" && e[0].Attributes["mismatches"] == "1" &&
-			!strings.Contains(trail.outcomes("SENT", ""), "pending")
+			!strings.Contains(trail.outcomes("SENT", ""), "pending") && len(trail.of("WEBHOOK", "")) == 3 // made, held, cancelled
 	})
 	theStory(t, &trail)
 	drawn, complaint, code := throughline(ctx, t, s, "trace", alikeKey)
@@ -181,6 +181,7 @@ func pagesTell(ctx context.Context, t *testing.T, j *jaeger.Jaeger, trail *told)
 type traces struct {
 	main            []jaeger.Span
 	replay, another jaeger.Span // the spans at the edge
+	notices         []jaeger.Span
 	services        map[string]string
 }
 
@@ -219,7 +220,18 @@ func awaitTraces(ctx context.Context, t *testing.T, j *jaeger.Jaeger, trail *tol
 			}
 		}
 		slices.SortStableFunc(tr.main, func(a, b jaeger.Span) int { return cmp.Compare(a.StartTime, b.StartTime) })
-		return len(tr.named("send evt.order.failed")) == 1 && tr.another.SpanID != "" && tr.replay.SpanID != ""
+		said, err := j.Find(ctx, "payment", keyAttribute, alikeKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, trace := range said {
+			for _, s := range trace.Spans {
+				if strings.HasPrefix(s.OperationName, "notice ") {
+					tr.notices = append(tr.notices, s)
+				}
+			}
+		}
+		return len(tr.notices) >= len(trail.of("WEBHOOK", "")) && len(tr.named("send evt.order.failed")) == 1 && tr.another.SpanID != "" && tr.replay.SpanID != ""
 	})
 	if got, want := tr.main[0].TraceID, trail.of("ORDER", "")[0].TraceID; got != want {
 		t.Errorf("trace: got %s in Jaeger, want %s, as it is told", got, want)

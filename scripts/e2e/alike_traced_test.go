@@ -88,8 +88,8 @@ func truth(b bool) string {
 }
 
 // tracedAlike compares Jaeger's traces with the story. Not all entries have a span of their own: a tombstone, and the record of a payment or a
-// shipment, are written together with an entry that has one, at the same time to the microsecond; and what the provider says by itself
-// comes without a trace.
+// shipment, are written together with an entry that has one, at the same time to the microsecond. What the provider says by itself is in traces of
+// its own, with a link to the order's.
 func tracedAlike(t *testing.T, trail *told, tr *traces) {
 	t.Helper()
 	seen := make(map[string]bool) // the spans that an entry tells of
@@ -147,6 +147,29 @@ func tracedAlike(t *testing.T, trail *told, tr *traces) {
 		t.Errorf("end in Jaeger: got %+v, want one with the status %s and why", ended, trail.Status)
 	}
 	repeatsAlike(t, trail, tr)
+	noticesAlike(t, trail, tr)
+}
+
+// noticesAlike compares what the provider has said by itself with the spans of that.
+func noticesAlike(t *testing.T, trail *told, tr *traces) {
+	t.Helper()
+	recorded := trail.of("WEBHOOK", "")
+	if len(recorded) != len(tr.notices) || len(recorded) == 0 {
+		t.Errorf("notices: got %d in Jaeger, want %d, and some", len(tr.notices), len(recorded))
+	}
+	for _, e := range recorded {
+		i := slices.IndexFunc(tr.notices, func(s jaeger.Span) bool {
+			return s.OperationName == "notice "+e.Attributes["type"] && !e.At.Before(s.Began().Add(-noise)) && !e.At.After(s.Ended().Add(noise))
+		})
+		if i < 0 {
+			t.Errorf("on record, and not in Jaeger: %s at %s, of %+v", e.Title, e.At, tr.notices)
+			continue
+		}
+		carries(t, &e, &tr.notices[i], map[string]string{"throughline.outcome": "applied", "span.kind": "server"})
+		if !slices.ContainsFunc(tr.notices[i].References, func(r jaeger.Reference) bool { return r.TraceID == tr.main[0].TraceID }) {
+			t.Errorf("%s: got no link to the order's trace in %+v", e.Title, tr.notices[i].References)
+		}
+	}
 }
 
 // carries looks for what a span has to tell of an entry.

@@ -181,8 +181,14 @@ func checkStories(ctx context.Context, t *testing.T, stories []story, find finde
 			if err != nil {
 				t.Fatal(err)
 			}
-			traces = slices.DeleteFunc(traces, isRead)
 			main, others = nil, nil
+			var notices [][]seen
+			traces = slices.DeleteFunc(traces, func(spans []seen) bool {
+				if isNotice(spans) {
+					notices = append(notices, spans)
+				}
+				return isRead(spans) || isNotice(spans)
+			})
 			for _, spans := range traces {
 				if slices.ContainsFunc(spans, func(sp seen) bool { return strings.HasPrefix(sp.name, "perform ") }) && main == nil {
 					main = spans
@@ -191,6 +197,9 @@ func checkStories(ctx context.Context, t *testing.T, stories []story, find finde
 				}
 			}
 			whole = len(traces) == s.traces && main != nil && len(orphans(main)) == 0 && enough(s, main)
+			if i := slices.IndexFunc(notices, func(spans []seen) bool { return whole && !leads(spans, main) }); i >= 0 {
+				t.Errorf("%s: a notice, of %v, has no link to the order's trace", s.name, notices[i])
+			}
 			return whole
 		})
 		checkStory(t, s, main)
@@ -226,6 +235,11 @@ func outline(traces ...[]seen) string {
 // isRead says whether a trace is one of looking at an order, as the test itself does.
 func isRead(spans []seen) bool {
 	return slices.ContainsFunc(spans, func(sp seen) bool { return sp.parent == "" && strings.HasPrefix(sp.name, "GET ") })
+}
+
+// isNotice says whether a trace is of what the provider or the carrier has said by itself, which it does as often as it likes.
+func isNotice(spans []seen) bool {
+	return slices.ContainsFunc(spans, func(sp seen) bool { return sp.parent == "" && strings.HasPrefix(sp.name, "notice ") })
 }
 
 // enough says whether what came last in a story is there.

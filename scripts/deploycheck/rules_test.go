@@ -85,6 +85,8 @@ var ruleTests = map[string]struct {
 	quiet, fires time.Duration
 }{
 	"OrderNeedsAttention":   {`throughline_saga_attention 0x10 1x50`, 11 * time.Minute, 13 * time.Minute},
+	"EffectsDisagree":       {`throughline_verify_violations{rule="one-charge"} 0x10 1x50`, 11 * time.Minute, 13 * time.Minute},
+	"VerifyNotRunning":      {`throughline_verify_age_seconds 0+60x60`, 33 * time.Minute, 37 * time.Minute},
 	"OldestSagaStuck":       {`throughline_saga_oldest_age_seconds 0+60x60`, 18 * time.Minute, 22 * time.Minute},
 	"SagaTimersBehind":      {`throughline_saga_due_age_seconds 0x10 180x50`, 14 * time.Minute, 17 * time.Minute},
 	"SagaDefinitionUnknown": {`throughline_saga_unknown{saga="place-order",version="2"} 0x10 3x50`, 15 * time.Minute, 22 * time.Minute},

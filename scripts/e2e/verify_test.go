@@ -150,7 +150,7 @@ func (w *world) hang(ctx context.Context, t *testing.T, key string) string {
 // TestVerify breaks each rule by hand, for an order of its own, and wants each to be named, and nothing else.
 func TestVerify(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, system.Options{NoWebhooks: true})
+	w := newWorld(t, system.Options{NoWebhooks: true, Environ: []string{"THROUGHLINE_VERIFY_EVERY=1s"}})
 	ctx := system.Context(t, patience)
 	order := func(key string, replace ...string) string {
 		t.Helper()
@@ -245,6 +245,19 @@ func TestVerify(t *testing.T) {
 		if p.InFlight != 3 {
 			t.Errorf("%s: got %d in flight, want 3: %s moves", name, p.InFlight, slow)
 		}
+	}
+
+	// The service's own proofs count the same, and see what is mended.
+	counted := func(rule string) string {
+		return w.metric(ctx, t, "order-http", `throughline_verify_violations{rule="`+rule+`"`)
+	}
+	for rule, want := range map[string]string{"one-charge": "2", "own-record-agrees": "5", "inbox-missing": "2", "unknown-order": "1", "money-adds-up": "0"} {
+		system.Eventually(ctx, t, fmt.Sprintf("%s to be counted %s times", rule, want), func() bool { return counted(rule) == want })
+	}
+	w.exec("payment", `UPDATE payment SET amount_captured = amount_captured + 1 WHERE order_id = $1`, ids[5])
+	system.Eventually(ctx, t, "a record that is mended not to be counted", func() bool { return counted("own-record-agrees") == "4" })
+	if age := w.metric(ctx, t, "order-http", "throughline_verify_age_seconds"); age == "" {
+		t.Error("the age of the last proof is not told")
 	}
 
 	p := w.verify(ctx, t, "--all", "--shipping", "127.0.0.1:1")

@@ -44,9 +44,18 @@ type Remembered struct {
 // Memory keeps what runs leave, for all instances.
 type Memory interface {
 	Last(ctx context.Context) (Remembered, error)
-	Save(ctx context.Context, r Remembered, complete bool) error
-	// State is for metrics: the known violations by rule, and how long ago the last complete run ended.
-	State(ctx context.Context) (counts map[Rule]int, age time.Duration, err error)
+	// Save stores what a run leaves that took so long; complete says that it could look at all.
+	Save(ctx context.Context, r Remembered, complete bool, took time.Duration) error
+	// State is for metrics.
+	State(ctx context.Context) (State, error)
+}
+
+// State is how proofs of effects go.
+type State struct {
+	// Counts are the known violations by rule.
+	Counts map[Rule]int
+	// Age is how long ago the last run ended that could look at all; Took is how long the last one took.
+	Age, Took time.Duration
 }
 
 // Schedule runs a Verifier again and again, in one of several instances. Each run looks at what has changed since the one before. What it
@@ -62,8 +71,7 @@ type Schedule struct {
 	Logger *slog.Logger
 	Meter  metric.Meter
 
-	runs     metric.Int64Counter
-	duration metric.Float64Histogram
+	runs metric.Int64Counter
 }
 
 // NewSchedule makes the instruments of a schedule.
@@ -71,11 +79,6 @@ func NewSchedule(s Schedule) (*Schedule, error) {
 	var err error
 	if s.runs, err = s.Meter.Int64Counter("throughline.verify.runs", metric.WithUnit("{run}"),
 		metric.WithDescription("Proofs of effects, by outcome: clean, violations, or incomplete where something could not be asked.")); err != nil {
-		return nil, fmt.Errorf("making an instrument: %w", err)
-	}
-	if s.duration, err = s.Meter.Float64Histogram("throughline.verify.duration", metric.WithUnit("s"),
-		metric.WithDescription("How long a proof of effects takes, most of which it rests."),
-		metric.WithExplicitBucketBoundaries(0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)); err != nil {
 		return nil, fmt.Errorf("making an instrument: %w", err)
 	}
 	for _, o := range []Outcome{Clean, Violated, Incomplete} {
@@ -91,17 +94,23 @@ func NewSchedule(s Schedule) (*Schedule, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a gauge: %w", err)
 	}
+	duration, err := s.Meter.Float64ObservableGauge("throughline.verify.duration", metric.WithUnit("s"),
+		metric.WithDescription("How long the last proof of effects took, most of which it rested."))
+	if err != nil {
+		return nil, fmt.Errorf("making a gauge: %w", err)
+	}
 	_, err = s.Meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		counts, ago, err := s.Memory.State(ctx)
+		state, err := s.Memory.State(ctx)
 		if err != nil {
 			return fmt.Errorf("measuring proofs of effects: %w", err)
 		}
 		for _, rule := range Rules() {
-			o.ObserveInt64(violations, int64(counts[rule]), metric.WithAttributes(attribute.String("rule", string(rule))))
+			o.ObserveInt64(violations, int64(state.Counts[rule]), metric.WithAttributes(attribute.String("rule", string(rule))))
 		}
-		o.ObserveFloat64(age, ago.Seconds())
+		o.ObserveFloat64(age, state.Age.Seconds())
+		o.ObserveFloat64(duration, state.Took.Seconds())
 		return nil
-	}, violations, age)
+	}, violations, age, duration)
 	if err != nil {
 		return nil, fmt.Errorf("observing proofs of effects: %w", err)
 	}
@@ -154,13 +163,12 @@ func (s *Schedule) once(ctx context.Context) error {
 		return err
 	}
 	s.runs.Add(ctx, 1, withOutcome(report.Outcome()))
-	s.duration.Record(ctx, report.Took.Seconds())
 	s.tell(ctx, report)
 	next := Remembered{CoveredUntil: report.Began, Violations: report.Violations}
 	if !report.Complete() {
 		next = Remembered{CoveredUntil: last.CoveredUntil, Violations: joined(last.Violations, report.Violations)}
 	}
-	return s.Memory.Save(ctx, next, report.Complete())
+	return s.Memory.Save(ctx, next, report.Complete(), report.Took)
 }
 
 // joined keeps what is known beside what was found: a run that could not look at all says nothing of the rest.

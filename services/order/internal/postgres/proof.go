@@ -31,10 +31,11 @@ func (p Proofs) Last(ctx context.Context) (verify.Remembered, error) {
 
 const updateProof = `
 UPDATE effects_proof
-   SET covered_until = $1, violations = $2, counts = $3, ended_at = now(), completed_at = CASE WHEN $4 THEN now() ELSE completed_at END`
+   SET covered_until = $1, violations = $2, counts = $3, ended_at = now(), completed_at = CASE WHEN $4 THEN now() ELSE completed_at END,
+       took_seconds = $5`
 
 // Save stores what a run has left.
-func (p Proofs) Save(ctx context.Context, r verify.Remembered, complete bool) error {
+func (p Proofs) Save(ctx context.Context, r verify.Remembered, complete bool, took time.Duration) error {
 	counts := make(map[verify.Rule]int)
 	for _, v := range r.Violations {
 		counts[v.Rule]++
@@ -43,19 +44,24 @@ func (p Proofs) Save(ctx context.Context, r verify.Remembered, complete bool) er
 	if violations == nil {
 		violations = []verify.Violation{}
 	}
-	if _, err := p.Pool.Exec(ctx, updateProof, r.CoveredUntil, violations, counts, complete); err != nil {
+	if _, err := p.Pool.Exec(ctx, updateProof, r.CoveredUntil, violations, counts, complete, took.Seconds()); err != nil {
 		return fmt.Errorf("saving a proof of effects: %w", err)
 	}
 	return nil
 }
 
-const selectProofState = `SELECT counts, extract(epoch FROM now() - coalesce(completed_at, created_at))::float8 FROM effects_proof`
+const selectProofState = `
+SELECT counts, extract(epoch FROM now() - coalesce(completed_at, created_at))::float8, took_seconds FROM effects_proof`
 
-// State reads what metrics tell: the known violations by rule, and how long ago the last complete run ended.
-func (p Proofs) State(ctx context.Context) (counts map[verify.Rule]int, age time.Duration, err error) {
-	var seconds float64
-	if err := p.Pool.QueryRow(ctx, selectProofState).Scan(&counts, &seconds); err != nil {
-		return nil, 0, fmt.Errorf("reading the state of proofs: %w", err)
+// State reads what metrics tell.
+func (p Proofs) State(ctx context.Context) (verify.State, error) {
+	var s verify.State
+	var age, took float64
+	if err := p.Pool.QueryRow(ctx, selectProofState).Scan(&s.Counts, &age, &took); err != nil {
+		return s, fmt.Errorf("reading the state of proofs: %w", err)
 	}
-	return counts, time.Duration(seconds * float64(time.Second)), nil
+	s.Age, s.Took = seconds(age), seconds(took)
+	return s, nil
 }
+
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }

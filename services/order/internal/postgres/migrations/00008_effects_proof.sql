@@ -10,6 +10,7 @@ CREATE TABLE effects_proof (
     -- When the last run ended, and the last of those that could look at all; NULL before the first.
     ended_at      timestamptz,
     completed_at  timestamptz,
+    took_seconds  double precision NOT NULL DEFAULT 0,
     -- The violations that are known: what each run looks at again, and how many there are of each rule.
     violations    jsonb       NOT NULL DEFAULT '[]',
     counts        jsonb       NOT NULL DEFAULT '{}',

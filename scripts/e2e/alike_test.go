@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -53,7 +55,7 @@ func TestJaegerTellsTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := system.Start(t, system.Options{Environ: []string{
-		"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + j.OTLP, "OTEL_BSP_SCHEDULE_DELAY=200",
+		"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + j.OTLP, "OTEL_BSP_SCHEDULE_DELAY=200", "THROUGHLINE_UP_LOG_LEVEL=debug",
 		"THROUGHLINE_CONSOLE_CREDENTIAL=" + alikeCredential, "THROUGHLINE_JAEGER_URL=" + j.Query,
 	}})
 	ctx := system.Context(t, patienceForTraces)
@@ -75,6 +77,7 @@ func TestJaegerTellsTheSame(t *testing.T) {
 	shownAlike(t, &trail, page)
 	tracedAlike(t, &trail, awaitTraces(ctx, t, j, &trail))
 	pagesTell(ctx, t, j, &trail)
+	linesTell(t, s, &trail)
 	if t.Failed() {
 		t.Logf("the story as it was drawn:\n%s", drawn)
 	}
@@ -173,6 +176,42 @@ func pagesTell(ctx context.Context, t *testing.T, j *jaeger.Jaeger, trail *told)
 			if strings.Contains(body, want) != tells {
 				t.Errorf("%s: it tells %q: got %v, want %v", path, want, !tells, tells)
 			}
+		}
+	}
+}
+
+// aboutAnOrder are the keys of a line of the log that is about an order.
+var aboutAnOrder = regexp.MustCompile(` (order_id|idempotency_key|saga|step|step_key|message_id|event_id)=`)
+
+// linesTell looks at the log: each line about an order has its id and a trace, and one service; and what decides about the order is in its trace.
+func linesTell(t *testing.T, s *system.System, trail *told) {
+	t.Helper()
+	log, err := os.ReadFile(filepath.Join(s.Data(), "log", "throughline.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inTrace := make(map[string]int)
+	for line := range strings.Lines(string(log)) {
+		if strings.Count(line, " service=") > 1 {
+			t.Errorf("log: two services in %s", line)
+		}
+		if !aboutAnOrder.MatchString(line) {
+			continue
+		}
+		if !strings.Contains(line, " order_id="+trail.OrderID) || !strings.Contains(line, " trace_id=") {
+			t.Errorf("log: no order, or no trace, in %s", line)
+		}
+		if strings.Contains(line, " trace_id="+trail.of("ORDER", "")[0].TraceID) {
+			_, message, _ := strings.Cut(line, " msg=")
+			message, _, _ = strings.Cut(message, " service=")
+			inTrace[strings.Trim(message, `"`)]++
+		}
+	}
+	for message, want := range map[string]int{
+		"order placed": 1, "order changed": 2, "saga changed": 2, "step changed": 5, "outcome at the provider is unknown": 2,
+	} {
+		if inTrace[message] != want {
+			t.Errorf("log: got %q %d times in the order's trace, want %d times: %v", message, inTrace[message], want, inTrace)
 		}
 	}
 }

@@ -156,6 +156,12 @@ func operatorCommands(ctx context.Context, t *testing.T, s *system.System, order
 	if code != 4 || !strings.Contains(complaint, "payment") {
 		t.Errorf("with two services that do not answer: got %d, %q and %q, want 4", code, out, complaint)
 	}
+	// What a service does not tell is said beside the lines, so that they stay JSON.
+	payment := fmt.Sprintf("127.0.0.1:%d", s.Ports()["payment-grpc"])
+	out, complaint, code = command(ctx, t, append(slices.Clone(orders), "watch", orderID, "--json", "--payment", payment, "--shipping", silent)...)
+	if told := lines(t, out); code != 4 || len(told) == 0 || !strings.Contains(complaint, "gap:") || !strings.Contains(complaint, "shipping") {
+		t.Errorf("watch without shipping: got %d, %q and %q, want 4, entries, and what is missing beside them", code, out, complaint)
+	}
 }
 
 // onlyJSON leaves out what a system says on standard error.

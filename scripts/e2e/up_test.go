@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -189,15 +188,23 @@ func answers(url string) bool {
 	return true
 }
 
-// TestDemo plays the demonstration.
+// TestDemo plays the demonstration, which tells people its story and programs what came of each scene.
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	ctx := system.Context(t, 3*time.Minute)
-	out, err := exec.CommandContext(ctx, system.Binary(t), "demo").CombinedOutput()
-	if err != nil {
-		t.Fatalf("demo: %v\n%s", err, out)
+	out, story, code := command(system.Context(t, 3*time.Minute), t, "demo", "--json")
+	if code != 0 {
+		t.Fatalf("demo: ended with %d\n%s\n%s", code, out, story)
 	}
-	if !strings.Contains(string(out), "All rules hold") {
-		t.Errorf("the demo did not check the rules:\n%s", out)
+	if !strings.Contains(story, "All rules hold") {
+		t.Errorf("the demo did not check the rules:\n%s", story)
+	}
+	scenes := lines(t, out)
+	for i, scene := range scenes {
+		if want := float64((i + 1) % len(scenes)); scene["scene"] != want || scene["passed"] != true || scene["error"] != "" || scene["title"] == "" {
+			t.Errorf("line %d: got %v, want scene %v, passed", i+1, scene, want)
+		}
+	}
+	if len(scenes) != 9 {
+		t.Errorf("lines: got %d, want one for each of 8 scenes, and one for the comparison", len(scenes))
 	}
 }

@@ -213,6 +213,14 @@ func TestOperatorCredential(t *testing.T) {
 			t.Errorf("another service with the %s credential: got %q, want %q", credential, got, want)
 		}
 	}
+	_, addr = serve(t, grpcx.ServerConfig{
+		Credentials: []string{"service"}, Operators: grpcx.Operators{Shared: []string{reserved}, Credentials: []string{"operator"}},
+	}, found)
+	for credential, want := range map[string]grpcx.Reason{"service": "", "operator": "", "other": grpcx.Unauthenticated} {
+		if got := grpcx.ReasonOf(get(t.Context(), dial(t, grpcx.ClientConfig{Addr: addr, Credential: credential}))); got != want {
+			t.Errorf("a shared service with the %s credential: got %q, want %q", credential, got, want)
+		}
+	}
 	_, addr = serve(t, grpcx.ServerConfig{Credentials: []string{"service"}, Operators: grpcx.Operators{Services: []string{reserved}}}, found)
 	if got := grpcx.ReasonOf(get(t.Context(), dial(t, grpcx.ClientConfig{Addr: addr, Credential: "service"}))); got != grpcx.Unauthenticated {
 		t.Errorf("the operators' service where there is no operator credential: got %q, want %q", got, grpcx.Unauthenticated)

@@ -9,6 +9,7 @@ import (
 	"github.com/throughline/throughline/pkg/idempotency"
 	"github.com/throughline/throughline/pkg/saga"
 	"github.com/throughline/throughline/services/internal/service"
+	"github.com/throughline/throughline/services/internal/verify"
 )
 
 // ErrLifetime says that answers would be forgotten while clients still repeat their requests.
@@ -41,6 +42,7 @@ func (c Config) WithDefaults() Config {
 	or(&c.KeyLifetime, idempotency.DefaultLifetime)
 	or(&c.ClientRetries, 23*time.Hour)
 	or(&c.DueRate, saga.DefaultDueRate)
+	or(&c.VerifyEvery, verify.DefaultEvery)
 	return c
 }
 

@@ -123,8 +123,7 @@ type claim struct {
 	// slot tells that a slot was taken for the call.
 	slot bool
 	// began is our own clock just before the claim, and known just after it; now is the database's, in between.
-	began, known time.Time
-	now          time.Time
+	began, known, now time.Time
 }
 
 // finished is a claim with what came of it.

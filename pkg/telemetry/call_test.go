@@ -66,7 +66,7 @@ func TestCall(t *testing.T) {
 		found := ""
 		for _, a := range s.Attributes {
 			if string(a.Key) == key {
-				found = a.Value.Emit()
+				found = a.Value.String()
 			}
 		}
 		if found != want {

@@ -21,45 +21,68 @@ type Standing struct {
 	Timed bool
 }
 
-// The timers are only read where a saga has not ended, and then all of them once: they are about as many as what was begun within a deadline.
 const selectStandings = `
-SELECT saga_id, status, attention, reason, state, revision, now(),
-       CASE WHEN status IN ('running', 'compensating') THEN saga_id IN (SELECT saga_id FROM saga_timer) ELSE false END
-  FROM saga_instance
- WHERE saga_id = ANY ($1::uuid[])`
+SELECT saga_id, status, attention, reason, state, revision, now() FROM saga_instance WHERE saga_id = ANY ($1::uuid[])`
 
-// Standings tells where some sagas stand, all at one moment. Those that do not exist are left out.
+// There is no index that leads from a saga to its timers, which are about as many as what was begun within a deadline: they are read as a whole, once,
+// and only where there is a saga that has not ended.
+const selectTimed = `
+SELECT DISTINCT t.saga_id FROM saga_timer t JOIN unnest($1::uuid[]) AS u (id) ON u.id = t.saga_id`
+
+// Standings tells where some sagas stand. Those that do not exist are left out. What it tells is of one moment in a transaction of
+// repeatable reads.
 func Standings(ctx context.Context, db Querier, ids []uuid.UUID) (map[uuid.UUID]Standing, error) {
 	rows, err := db.Query(ctx, selectStandings, ids)
 	if err != nil {
 		return nil, fmt.Errorf("reading where sagas stand: %w", err)
 	}
 	found := make(map[uuid.UUID]Standing, len(ids))
-	for rows.Next() {
-		var (
-			s     Standing
-			state []byte
-			now   time.Time
-			kept  stored
-		)
-		if err := rows.Scan(&s.ID, &s.Status, &s.Attention, &s.Reason, &state, &s.Revision, &now, &s.Timed); err != nil {
-			rows.Close()
-			return nil, fmt.Errorf("reading where sagas stand: %w", err)
-		}
-		if err := json.Unmarshal(state, &kept); err != nil {
-			rows.Close()
-			return nil, fmt.Errorf("decoding the state of saga %s: %w", s.ID, err)
-		}
-		s.Steps = kept.Steps
-		if due := s.due(); !due.IsZero() && due.Before(now) {
-			s.Overdue = now.Sub(due)
-		}
-		found[s.ID] = s
-	}
-	if err := rows.Err(); err != nil {
+	var unfinished []uuid.UUID
+	list, err := pgx.CollectRows(rows, scanStanding)
+	if err != nil {
 		return nil, fmt.Errorf("reading where sagas stand: %w", err)
 	}
+	for _, s := range list {
+		found[s.ID] = s
+		if !s.Status.Ended() {
+			unfinished = append(unfinished, s.ID)
+		}
+	}
+	if len(unfinished) == 0 {
+		return found, nil
+	}
+	if rows, err = db.Query(ctx, selectTimed, unfinished); err != nil {
+		return nil, fmt.Errorf("reading which sagas have a timer: %w", err)
+	}
+	timed, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("reading which sagas have a timer: %w", err)
+	}
+	for _, id := range timed {
+		s := found[id]
+		s.Timed = true
+		found[id] = s
+	}
 	return found, nil
+}
+
+func scanStanding(row pgx.CollectableRow) (s Standing, err error) {
+	var (
+		state []byte
+		now   time.Time
+		kept  stored
+	)
+	if err := row.Scan(&s.ID, &s.Status, &s.Attention, &s.Reason, &state, &s.Revision, &now); err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(state, &kept); err != nil {
+		return s, fmt.Errorf("decoding the state of saga %s: %w", s.ID, err)
+	}
+	s.Steps = kept.Steps
+	if due := s.due(); !due.IsZero() && due.Before(now) {
+		s.Overdue = now.Sub(due)
+	}
+	return s, nil
 }
 
 const selectOverdue = `

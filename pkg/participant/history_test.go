@@ -56,7 +56,7 @@ func TestHistory(t *testing.T) {
 	running := make(chan struct{})
 	r := d.runner(Step{Name: hold, Perform: func(ctx context.Context, c *Call) Outcome {
 		began := time.Now()
-		Note(ctx, Exchange{Operation: "book", Key: "k1", Error: "timeout", Began: began, Took: time.Second})
+		Note(ctx, Exchange{Operation: "book", Key: "k1", Answer: "pending", Error: "timeout", Began: began, Took: time.Second})
 		if c.Attempt > 1 {
 			Note(ctx, Exchange{Operation: "look", Status: 200, Reference: "r12", Began: began.Add(time.Second), Took: time.Millisecond})
 			Note(ctx, Exchange{Operation: "look", Status: 200, Reference: "r12", Began: began.Add(time.Second), Took: time.Millisecond})
@@ -88,7 +88,7 @@ func TestHistory(t *testing.T) {
 	if last.Token != 5 || last.Owner != r.cfg.Owner || last.At.Sub(h.CreatedAt) < 0 || last.At.Sub(h.CreatedAt) > time.Minute || last.Took <= 0 {
 		t.Errorf("last attempt: got %+v, want token 5, owner %q, soon after %s", last, r.cfg.Owner, h.CreatedAt)
 	}
-	if x := last.Exchanges; x[0].Took != time.Second || x[1].Began.Sub(x[0].Began) != time.Second {
+	if x := last.Exchanges; x[0].Answer != "pending" || x[0].Took != time.Second || x[1].Began.Sub(x[0].Began) != time.Second {
 		t.Errorf("requests: got %+v, want the second one second after the first", x)
 	}
 }
@@ -225,6 +225,30 @@ func TestHistoryOfNotices(t *testing.T) {
 	}
 	if rec := d.step(order, tidy); rec.DueAt == nil || time.Until(*rec.DueAt) > time.Minute {
 		t.Errorf("open step is due at %v, want now", rec.DueAt)
+	}
+}
+
+// Whoever reads of an attempt that was done learns how a lost answer was found out, and nothing where it was not.
+func TestSettled(t *testing.T) {
+	t.Parallel()
+	create := Exchange{Operation: "create", Status: 200, Answer: "made"}
+	lost := Exchange{Operation: "confirm"}
+	found := Exchange{Operation: "retrieve", Status: 200, Answer: "requires_capture"}
+	for name, test := range map[string]struct {
+		made []Exchange
+		want string
+	}{
+		"all answered":      {[]Exchange{create, found}, ""},
+		"found out":         {[]Exchange{create, lost, found}, "confirm was not answered; retrieve found it requires capture"},
+		"no word for it":    {[]Exchange{lost, {Operation: "list", Status: 200}}, "confirm was not answered; list found it answered"},
+		"lost at last":      {[]Exchange{create, lost}, ""},
+		"lost again":        {[]Exchange{lost, found, lost}, ""},
+		"the question, too": {[]Exchange{lost, {Operation: "retrieve", Status: 503}}, ""},
+		"nothing":           {nil, ""},
+	} {
+		if got := Settled(test.made); got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
 	}
 }
 

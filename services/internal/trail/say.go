@@ -35,15 +35,20 @@ func Zero(t *trailv1.Timeline) time.Time {
 	return zero
 }
 
-// Length is from [Zero] to the end of what ended last. What operators have done later, and records of what is now, do not count.
+// Length is from [Zero] to the last change of the order's saga, which is its end if it has ended: what the outside says and what operators look at
+// may come days later. Where no change is known it is to the end of what ended last.
 func Length(t *trailv1.Timeline) time.Duration {
-	zero, length := Zero(t), time.Duration(0)
+	zero := Zero(t)
+	var changed, last time.Duration
 	for _, e := range t.GetEntries() {
-		switch e.GetKind() {
-		case trailv1.EntryKind_ENTRY_KIND_OPERATOR, trailv1.EntryKind_ENTRY_KIND_RECORD:
-		default:
-			length = max(length, e.GetAt().AsTime().Sub(zero)+e.GetDuration().AsDuration())
+		end := e.GetAt().AsTime().Sub(zero) + e.GetDuration().AsDuration()
+		last = max(last, end)
+		if e.GetKind() == trailv1.EntryKind_ENTRY_KIND_TRANSITION {
+			changed = max(changed, end)
 		}
 	}
-	return length
+	if changed > 0 {
+		return changed
+	}
+	return last
 }

@@ -24,7 +24,7 @@ type story struct {
 	Order    *trailv1.Entry
 	Personal []attribute
 	Traces   []string
-	// Length is from when the order was placed to the last that happened by itself.
+	// Length is from when the order was placed to the last change of its saga.
 	Length time.Duration
 	// Undone tells whether anything was undone, Final whether nothing more is to come by itself.
 	Undone, Final bool

@@ -49,7 +49,7 @@ func lostAnswer() *trailv1.Timeline {
 	}
 }
 
-const lostAnswerTree = `order bc765b28-bc4d-58fd-a83e-d135647f37a8  FAILED (address_refused) after 6.200s
+const lostAnswerTree = `order bc765b28-bc4d-58fd-a83e-d135647f37a8  FAILED (address_refused) after 6.100s
 client shop, key k [2J
 placed 2026-11-29 12:00:00.000 UTC, 25.00 EUR in 1 line
 ship to (masked), paid by (masked)

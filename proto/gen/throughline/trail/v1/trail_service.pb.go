@@ -125,11 +125,12 @@ const (
 	EntryKind_ENTRY_KIND_STEP EntryKind = 8
 	// One attempt at a step, with duration, instance and the attribute token (the fencing token) and number. outcome is "done",
 	// "refused", "waiting" or "unknown" (detail tells the error), "blocked" (it could not start), "running", or "lost": nobody has
-	// recorded an end, so the process died or stood still.
+	// recorded an end, so the process died or stood still. Where a request was not answered and a later one found out what had become of
+	// it, detail tells so.
 	EntryKind_ENTRY_KIND_ATTEMPT EntryKind = 9
 	// One request to the payment provider or the carrier, within an attempt; caused_by names the attempt. outcome is "answered" or
 	// "no_answer" (detail tells the error). Attributes: peer, operation, key (the idempotency key or the reference that was sent),
-	// status (HTTP) and reference (the other side's id).
+	// status (HTTP), reference (the other side's id) and answer (the other side's word for how that is then, such as "requires_capture").
 	EntryKind_ENTRY_KIND_CALL EntryKind = 10
 	// A notice from the payment provider or the carrier. Attributes: peer, type.
 	EntryKind_ENTRY_KIND_WEBHOOK EntryKind = 11

@@ -3,6 +3,7 @@ package command
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/throughline/throughline/services/throughline/internal/stack"
@@ -142,8 +143,29 @@ func banner(s *stack.Stack, log string) string {
 	line("")
 	line(`  curl -s %s/v1/orders -H 'Authorization: Bearer tl_dev_storefront'`, s.URL())
 	line("")
+	line("And all of it, by the key: on the console, or with")
+	line("")
+	line("  %s", traceLine(o, os.Args[0], "my-first-order"))
+	line("")
 	line("throughline is up; Ctrl-C stops it")
 	return b.String()
+}
+
+// traceLine is how the trail of an order of this system is asked for, with the flags that say where it is, if it is not where the command looks.
+func traceLine(o stack.Options, program, key string) string {
+	line := program + " trace " + key
+	if o.Data != stack.Defaults().Data {
+		line += " --data " + o.Data
+	}
+	for _, at := range []struct {
+		service string
+		port    int
+	}{{stack.Order, o.Ports.OrderGRPC}, {stack.Payment, o.Ports.PaymentGRPC}, {stack.Shipping, o.Ports.ShippingGRPC}} {
+		if addr := fmt.Sprintf("%s:%d", o.Host, at.port); addr != defaultAddr(at.service) {
+			line += " --" + at.service + " " + addr
+		}
+	}
+	return line
 }
 
 // instances writes the addresses of all instances of something.

@@ -295,7 +295,7 @@ func TestVerifyWhileOrdersFlow(t *testing.T) {
 	var flow sync.WaitGroup
 	for i := range 4 {
 		flow.Go(func() {
-			pace := time.NewTicker(50 * time.Millisecond) // the runs are to have a part of the machine, too
+			pace := time.NewTicker(100 * time.Millisecond) // the runs are to have a part of the machine, too
 			defer pace.Stop()
 			for n := 0; flowing.Err() == nil; n++ {
 				select {
@@ -320,7 +320,7 @@ func TestVerifyWhileOrdersFlow(t *testing.T) {
 	}
 	runs, moving := 0, 0
 	for range 20 {
-		p := w.verify(ctx, t, "--since", "10s")
+		p := w.verify(ctx, t, "--since", "5s")
 		if p.code != 0 {
 			t.Errorf("run %d: got code %d and %+v, want 0", runs, p.code, p)
 		}

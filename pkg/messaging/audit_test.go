@@ -3,6 +3,7 @@ package messaging_test
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -110,6 +111,9 @@ func TestMissingAt(t *testing.T) {
 		if got[p] == "" {
 			t.Errorf("place %d: got nothing, want that it is missed", p.Sequence)
 		}
+	}
+	if !strings.Contains(got[beyond], "ends at") {
+		t.Errorf("behind the end: got %q, want where the stream ends", got[beyond])
 	}
 	if len(got) != 4 {
 		t.Errorf("got %d missing, want 4: %v", len(got), slices.Collect(maps.Values(got)))

@@ -60,6 +60,18 @@ func TestSchedule(t *testing.T) {
 		}
 		return list(req)
 	}
+	s.paying.holdings = func(req *verifyv1.ListHoldingsRequest) *verifyv1.ListHoldingsResponse {
+		if len(since) > 1 && len(req.GetOrderIds()) == 0 {
+			return &verifyv1.ListHoldingsResponse{}
+		}
+		return &verifyv1.ListHoldingsResponse{Holdings: []*verifyv1.Holding{s.payment}}
+	}
+	s.sending.holdings = func(req *verifyv1.ListHoldingsRequest) *verifyv1.ListHoldingsResponse {
+		if len(since) > 1 && len(req.GetOrderIds()) == 0 {
+			return &verifyv1.ListHoldingsResponse{}
+		}
+		return &verifyv1.ListHoldingsResponse{Holdings: []*verifyv1.Holding{s.parcel}}
+	}
 	began := time.Now()
 	m := &memory{Remembered: Remembered{CoveredUntil: began.Add(-time.Hour), Ago: time.Hour}}
 	reader := sdk.NewManualReader()

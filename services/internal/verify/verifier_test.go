@@ -268,19 +268,25 @@ func TestPending(t *testing.T) {
 func TestGaps(t *testing.T) {
 	t.Parallel()
 	away := status.Error(codes.Unavailable, "it is away")
-	for service, down := range map[string]func(*shop){
-		"order":    func(s *shop) { s.orders.err = away },
-		"payment":  func(s *shop) { s.paying.err = away },
-		"shipping": func(s *shop) { s.sending.err = away },
+	for service, tc := range map[string]struct {
+		down func(*shop)
+		what string
+	}{
+		"order":    {func(s *shop) { s.orders.err = away }, "orders"},
+		"payment":  {func(s *shop) { s.paying.err = away }, "what the outside holds"},
+		"shipping": {func(s *shop) { s.sending.err = away }, "what the outside holds"},
 	} {
 		t.Run(service, func(t *testing.T) {
 			t.Parallel()
 			s := newShop()
 			s.payment.Intents[0].Captured = 0 // nothing can be said of it
-			down(s)
+			tc.down(s)
 			r := s.run(t, Options{})
-			if r.Outcome() != Incomplete || r.Complete() || len(r.Gaps) == 0 {
-				t.Fatalf("got %s with %v, want incomplete", r.Outcome(), r.Gaps)
+			if r.Outcome() != Incomplete || r.Complete() || s.looks > 0 {
+				t.Fatalf("got %s with %v after %d looks, want incomplete, and no order judged", r.Outcome(), r.Gaps, s.looks)
+			}
+			if !slices.Contains(r.Gaps, Gap{service, tc.what, "it is away"}) {
+				t.Errorf("gaps: got %v, want that of %s", r.Gaps, tc.what)
 			}
 			for _, g := range r.Gaps {
 				if g.Service != service || g.Why != "it is away" {

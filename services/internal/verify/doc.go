@@ -13,7 +13,8 @@
 //	refunded-within-captured       no payment gave back more than it took
 //	confirmed-is-paid-and-shipped  a CONFIRMED order has its total captured, in its currency, nothing held beside it, and its parcel
 //	closed-is-undone               a FAILED or CANCELLED order has nothing held, captured or live
-//	own-record-agrees              the order's status is that of its saga, and the services' own rows say what the outside says
+//	own-record-agrees              the order's status is that of its saga, and the services' own rows say what the outside says, unless a person
+//	                               has said that a step was done by other means
 //	unknown-order                  money and parcels belong to orders that exist
 //	money-adds-up                  per currency, what was captured and not given back is the sum of the CONFIRMED orders
 //	past-deadline                  nobody waits for longer than [OverdueGrace] to look after an order that is on its way

@@ -248,6 +248,9 @@ func (v *view) judge(holdings map[string]*verifyv1.Holding) {
 		return
 	}
 	v.passing = append(v.passing, Judge(o.GetStatus(), o.GetCurrency(), o.GetTotal(), v.account)...)
+	if o.GetMarkedDone() {
+		return // what a person has done outside is on no service's record
+	}
 	for _, service := range slices.Sorted(maps.Keys(holdings)) {
 		v.passing = append(v.passing, own(service, o.GetStatus(), o.GetCurrency(), o.GetTotal(), holdings[service])...)
 	}

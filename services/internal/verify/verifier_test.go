@@ -153,7 +153,15 @@ func TestRules(t *testing.T) {
 		"another intent on record": {func(s *shop) { s.payment.Record.Reference = "other" }, "own-record-agrees"},
 		"another parcel on record": {func(s *shop) { s.parcel.Record.Reference = "other" }, "own-record-agrees"},
 		"no record of the payment": {func(s *shop) { s.payment.Record = nil }, "own-record-agrees"},
-		"not what the saga says":   {func(s *shop) { s.order.SagaStatus = Failed }, "own-record-agrees"},
+		"undone by a person": {func(s *shop) {
+			s.order.Status, s.order.SagaStatus, s.order.MarkedDone = Failed, Failed, true
+			s.payment.Intents[0].Refunded, s.parcel.Parcels[0].Status = 100, "cancelled"
+		}, ""},
+		"undone by nobody knows whom": {func(s *shop) {
+			s.order.Status, s.order.SagaStatus = Failed, Failed
+			s.payment.Intents[0].Refunded, s.parcel.Parcels[0].Status = 100, "cancelled"
+		}, "own-record-agrees own-record-agrees"},
+		"not what the saga says": {func(s *shop) { s.order.SagaStatus = Failed }, "own-record-agrees"},
 		"a person decides": {func(s *shop) {
 			s.order.Status, s.order.SagaStatus, s.payment.Intents[0].Captured = NeedsAttention, NeedsAttention, 0
 		}, ""},

@@ -142,6 +142,10 @@ func standings(ctx context.Context, db saga.Querier, ids []uuid.UUID) ([]*verify
 	if err != nil {
 		return nil, err
 	}
+	marked, err := postgres.MarkedDone(ctx, db, ids)
+	if err != nil {
+		return nil, err
+	}
 	orders := make([]*verifyv1.Order, 0, len(rows))
 	for _, id := range ids {
 		r, ok := rows[id]
@@ -150,7 +154,7 @@ func standings(ctx context.Context, db saga.Querier, ids []uuid.UUID) ([]*verify
 		}
 		o := &verifyv1.Order{
 			OrderId: id.String(), ClientId: r.ClientID, IdempotencyKey: r.IdempotencyKey, Status: string(r.Status), Currency: r.Currency, Total: r.Total,
-			CreatedAt: timestamppb.New(r.CreatedAt), UpdatedAt: timestamppb.New(r.UpdatedAt),
+			CreatedAt: timestamppb.New(r.CreatedAt), UpdatedAt: timestamppb.New(r.UpdatedAt), MarkedDone: marked[id],
 		}
 		if s, ok := sagas[id]; ok {
 			o.SagaStatus, o.Revision, o.Timed = string(placeorder.StatusOf(&s.Instance)), s.Revision, s.Timed

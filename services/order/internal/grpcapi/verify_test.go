@@ -85,6 +85,8 @@ func TestVerifyListsOrders(t *testing.T) {
 	if got := found[ids[all-1].String()]; !got.GetTimed() {
 		t.Errorf("the last: got %v, want that it has a timer", got)
 	}
+	exec(`INSERT INTO attention_action (request_key, order_id, asked_step, step, resolution, actor, reason, before, after)
+	      VALUES ('a', $1, 's', 's', 'mark_done', 'x', 'y', '{}', '{}'), ('b', $2, 's', 's', 'retry', 'x', 'y', '{}', '{}')`, ids[0], ids[1])
 	exec(`DELETE FROM saga_timer`)
 	want := slices.Sorted(func(yield func(string) bool) {
 		for _, id := range ids[:lately] {
@@ -94,6 +96,9 @@ func TestVerifyListsOrders(t *testing.T) {
 		}
 	})
 	found, _ = read(&verifyv1.ListOrdersRequest{Since: timestamppb.New(since)})
+	if !found[ids[0].String()].GetMarkedDone() || found[ids[1].String()].GetMarkedDone() {
+		t.Error("got another one marked done than the first")
+	}
 	if got := slices.Sorted(maps.Keys(found)); !slices.Equal(got, want) {
 		t.Errorf("with a message: got %d orders, want those %d", len(got), len(want))
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/throughline/throughline/pkg/saga"
 )
 
 // ActionConstraint is the name of the constraint that a decision made twice violates.
@@ -159,4 +161,23 @@ func ListActions(ctx context.Context, pool *pgxpool.Pool, order uuid.UUID) ([]Ac
 		return nil, fmt.Errorf("listing decisions about order %s: %w", order, err)
 	}
 	return actions, nil
+}
+
+const selectMarkedDone = `SELECT DISTINCT order_id FROM attention_action WHERE order_id = ANY ($1::uuid[]) AND resolution = 'mark_done'`
+
+// MarkedDone tells for which of some orders a person has said that a step was done by other means.
+func MarkedDone(ctx context.Context, db saga.Querier, orders []uuid.UUID) (map[uuid.UUID]bool, error) {
+	rows, err := db.Query(ctx, selectMarkedDone, orders)
+	if err != nil {
+		return nil, fmt.Errorf("reading what persons have marked done: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("reading what persons have marked done: %w", err)
+	}
+	found := make(map[uuid.UUID]bool, len(ids))
+	for _, id := range ids {
+		found[id] = true
+	}
+	return found, nil
 }

@@ -233,7 +233,9 @@ type Order struct {
 	// awaited.
 	Overdue *durationpb.Duration `protobuf:"bytes,11,opt,name=overdue,proto3" json:"overdue,omitempty"`
 	// Whether anything reminds of the order. Only of interest while it is on its way.
-	Timed         bool `protobuf:"varint,12,opt,name=timed,proto3" json:"timed,omitempty"`
+	Timed bool `protobuf:"varint,12,opt,name=timed,proto3" json:"timed,omitempty"`
+	// Whether a person has said that a step was done by other means. The records of services do not tell of that.
+	MarkedDone    bool `protobuf:"varint,13,opt,name=marked_done,proto3" json:"marked_done,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -348,6 +350,13 @@ func (x *Order) GetOverdue() *durationpb.Duration {
 func (x *Order) GetTimed() bool {
 	if x != nil {
 		return x.Timed
+	}
+	return false
+}
+
+func (x *Order) GetMarkedDone() bool {
+	if x != nil {
+		return x.MarkedDone
 	}
 	return false
 }
@@ -1309,7 +1318,7 @@ const file_throughline_verify_v1_verify_proto_rawDesc = "" +
 	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"t\n" +
 	"\x12ListOrdersResponse\x124\n" +
 	"\x06orders\x18\x01 \x03(\v2\x1c.throughline.verify.v1.OrderR\x06orders\x12(\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\xb6\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\xd8\x03\n" +
 	"\x05Order\x12\x1a\n" +
 	"\border_id\x18\x01 \x01(\tR\border_id\x12\x1c\n" +
 	"\tclient_id\x18\x02 \x01(\tR\tclient_id\x12(\n" +
@@ -1327,7 +1336,8 @@ const file_throughline_verify_v1_verify_proto_rawDesc = "" +
 	"\brevision\x18\n" +
 	" \x01(\x03R\brevision\x123\n" +
 	"\aoverdue\x18\v \x01(\v2\x19.google.protobuf.DurationR\aoverdue\x12\x14\n" +
-	"\x05timed\x18\f \x01(\bR\x05timed\"\xeb\x01\n" +
+	"\x05timed\x18\f \x01(\bR\x05timed\x12 \n" +
+	"\vmarked_done\x18\r \x01(\bR\vmarked_done\"\xeb\x01\n" +
 	"\x13ListHoldingsRequest\x120\n" +
 	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1c\n" +
 	"\torder_ids\x18\x02 \x03(\tR\torder_ids\x12\x1e\n" +

@@ -150,10 +150,10 @@ func readPage(t *testing.T, tab *browser.Tab, url string) page {
 	tab.Click("button.main")
 	tab.Await(`document.querySelector("h1")?.innerText === "Attention desk"`)
 	tab.Type("#q", alikeKey+"\r")
-	tab.Await(`document.querySelector("ol.story")`)
+	tab.Await(`document.readyState === "complete" && document.querySelector("ol.story")`)
 	tab.Screenshot("one-story")
 	tab.Click(`a[href$="messages=1"]`)
-	tab.Await(`document.querySelector("li.moment.minor")`)
+	tab.Await(`document.readyState === "complete" && document.querySelector("li.moment.minor")`)
 	return page{browser.Eval[[]shown](tab, readMoments), tab.Text(".heading") + " " + tab.Text("dl.facts")}
 }
 

@@ -45,8 +45,8 @@ const (
 //   - A message that was written lies within the span of its wait in the outbox, which begins with the millisecond that its id has.
 //   - An attempt and its calls take the same time on record as in their spans, since both have it from one clock; and a call begins as long after its
 //     attempt. An attempt begins on record at the database's time of its claim and what has passed since the answer to that, so earlier
-//     than its span by what that answer was under way; and never before what led to it: the begin of its command's processing, or
-//     the end of the attempt before.
+//     than its span by what that answer was under way; and never before what led to it: the arrival of its command, or the end of the
+//     attempt before.
 func TestJaegerTellsTheSame(t *testing.T) {
 	t.Parallel()
 	j := launchJaeger(t, jaeger.Options{KeptPercent: 100, DecisionWait: 5 * time.Second})
@@ -238,7 +238,7 @@ func awaitTraces(ctx context.Context, t *testing.T, j *jaeger.Jaeger, trail *tol
 	var tr *traces
 	system.Eventually(ctx, t, "the three requests with the key to be in Jaeger", func() bool {
 		tr = &traces{services: make(map[string]string)}
-		found, err := j.Find(ctx, "gateway", keyAttribute, alikeKey)
+		found, err := j.FindNamed(ctx, "gateway", "POST /v1/orders", keyAttribute, alikeKey)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +254,7 @@ func awaitTraces(ctx context.Context, t *testing.T, j *jaeger.Jaeger, trail *tol
 				tr.replay = root
 			case kind == "mismatch":
 				tr.another = root
-			case !strings.HasPrefix(root.OperationName, "GET "):
+			default:
 				t.Fatalf("trace %s begins with %s, answered as %q", trace.TraceID, root.OperationName, kind)
 			}
 		}

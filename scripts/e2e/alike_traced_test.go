@@ -220,11 +220,11 @@ func attemptAlike(t *testing.T, trail *told, tr *traces, e *entry, s *jaeger.Spa
 	if e.At.After(s.Began().Add(noise)) {
 		t.Errorf("%s: got %s on record, want it not later than its span began, %s", e.Title, e.At, s.Began())
 	}
-	// What led to it: the processing of its command, or the attempt before.
+	// What led to it: the arrival of its command, with which the steps are read before it is processed, or the attempt before.
 	var led time.Time
 	for i := range tr.main {
 		before := &tr.main[i]
-		if before.OperationName == "process cmd."+e.Service+"."+e.Step && tr.service(before) == e.Service {
+		if before.OperationName == "receive cmd."+e.Service+"."+e.Step && tr.service(before) == e.Service {
 			led = later(led, before.Began())
 		}
 		if before.OperationName == s.OperationName && before.StartTime < s.StartTime {

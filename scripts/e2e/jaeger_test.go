@@ -96,8 +96,9 @@ func findIn(j *jaeger.Jaeger) finder {
 	return func(ctx context.Context, attribute, value string) ([][]seen, error) {
 		var found [][]seen
 		known := make(map[string]bool)
-		for _, service := range []string{"gateway", "order", "payment", "shipping"} {
-			traces, err := j.Find(ctx, service, attribute, value)
+		// By the name of its beginning, too: the newest hundred of a service may all be of looking at the order.
+		for _, in := range []struct{ service, name string }{{"gateway", "POST /v1/orders"}, {"gateway", ""}, {"order", ""}, {"payment", ""}, {"shipping", ""}} {
+			traces, err := j.FindNamed(ctx, in.service, in.name, attribute, value)
 			if err != nil {
 				return nil, err
 			}

@@ -68,21 +68,29 @@ type row struct {
 	Facts       []string
 }
 
+// searched are the spans that are searched for: those of clients that placed the order, or asked for that again; what persons and deadlines have
+// done about it; and what the provider and the carrier have said.
+var searched = []struct{ service, name string }{{"gateway", "POST /v1/orders"}, {"order", ""}, {"payment", ""}, {"shipping", ""}}
+
+// isRead tells whether a trace is only of somebody who looked.
+func isRead(t *Trace) bool {
+	return slices.ContainsFunc(t.Spans, func(s Span) bool { return len(s.References) == 0 && strings.HasPrefix(s.OperationName, "GET ") })
+}
+
 func (j *Jaeger) search(w http.ResponseWriter, r *http.Request) {
 	v := view{Query: strings.TrimSpace(r.URL.Query().Get("q"))}
 	if v.Query != "" {
 		found := make(map[string]bool)
 		for _, tag := range []string{tagKey, tagOrder} {
-			// The gateway is in every trace that a client began, and the order service in those of persons and deadlines.
-			for _, service := range []string{"gateway", "order"} {
-				traces, err := j.Find(r.Context(), service, tag, v.Query)
+			for _, in := range searched {
+				traces, err := j.FindNamed(r.Context(), in.service, in.name, tag, v.Query)
 				if err != nil {
 					v.Error = err.Error()
 				}
 				for i := range traces {
-					if !found[traces[i].TraceID] {
-						found[traces[i].TraceID] = true
-						v.Traces = append(v.Traces, treeOf(&traces[i]))
+					if t := &traces[i]; !found[t.TraceID] && !isRead(t) {
+						found[t.TraceID] = true
+						v.Traces = append(v.Traces, treeOf(t))
 					}
 				}
 			}

@@ -71,13 +71,22 @@ func (s *Span) Tag(key string) string {
 	return ""
 }
 
-// Find gives the traces of a service that have a span of it with a tag, at most a hundred, as the search does.
+// Find gives the traces of a service that have a span of it with a tag, the newest hundred at most, as the search does.
 func (j *Jaeger) Find(ctx context.Context, service, tag, value string) ([]Trace, error) {
+	return j.FindNamed(ctx, service, "", tag, value)
+}
+
+// FindNamed is Find for spans of one name: a client may have looked at an order a thousand times, and has placed it once.
+func (j *Jaeger) FindNamed(ctx context.Context, service, name, tag, value string) ([]Trace, error) {
 	tags, err := json.Marshal(map[string]string{tag: value})
 	if err != nil {
 		return nil, err
 	}
-	return j.ask(ctx, "/api/traces?"+url.Values{"service": {service}, "tags": {string(tags)}, "limit": {"100"}, "lookback": {"2h"}}.Encode())
+	query := url.Values{"service": {service}, "tags": {string(tags)}, "limit": {"100"}, "lookback": {"2h"}}
+	if name != "" {
+		query.Set("operation", name)
+	}
+	return j.ask(ctx, "/api/traces?"+query.Encode())
 }
 
 // Get gives one trace.

@@ -247,12 +247,12 @@ func awaitTraces(ctx context.Context, t *testing.T, j *jaeger.Jaeger, trail *tol
 				tr.services[id+trace.TraceID] = p.ServiceName
 			}
 			root := trace.Spans[slices.IndexFunc(trace.Spans, func(s jaeger.Span) bool { return len(s.References) == 0 })]
-			switch kind := root.Tag("throughline.edge_answer"); {
-			case kind == "new":
+			switch kind := root.Tag("throughline.edge_answer"); kind {
+			case "new":
 				tr.main = trace.Spans
-			case kind == "replay":
+			case "replay":
 				tr.replay = root
-			case kind == "mismatch":
+			case "mismatch":
 				tr.another = root
 			default:
 				t.Fatalf("trace %s begins with %s, answered as %q", trace.TraceID, root.OperationName, kind)

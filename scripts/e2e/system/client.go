@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -213,11 +214,24 @@ func (s *System) Check(ctx context.Context) map[string][]verify.Order {
 	for _, v := range verify.Settled(orders, payments, shipments) {
 		s.tb.Errorf("broken rule: %s", v)
 	}
+	s.Verify(ctx)
 	byStatus := make(map[string][]verify.Order)
 	for _, o := range orders {
 		byStatus[o.Status] = append(byStatus[o.Status], o)
 	}
 	return byStatus
+}
+
+// Verify has the system prove by itself that its effects agree, and fails the test if it does not.
+func (s *System) Verify(ctx context.Context) {
+	s.tb.Helper()
+	args := []string{"verify", "--all", "--data", s.Data()}
+	for _, service := range []string{"order", "payment", "shipping"} {
+		args = append(args, "--"+service, fmt.Sprintf("127.0.0.1:%d", s.Ports()[service+"-grpc"]))
+	}
+	if out, err := exec.CommandContext(ctx, Binary(s.tb), args...).CombinedOutput(); err != nil {
+		s.tb.Errorf("verify --all: %v\n%s", err, out)
+	}
 }
 
 // Context is a context for one test: bounded, so that a test that hangs says where.

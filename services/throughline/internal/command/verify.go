@@ -47,8 +47,8 @@ shipped, closed is undone, and money adds up; nobody waits beyond a deadline; ev
 or was dealt with once. What looks wrong is looked at again before it is called so: an order that moves, or has something still to be done for it,
 is in flight, and not a violation. It only reads.
 
-The order service does the same every THROUGHLINE_VERIFY_EVERY for what has changed since the last time. --all looks at every order that there is, which
-takes about a minute for a million.`,
+The order service does the same every THROUGHLINE_VERIFY_EVERY for what has changed since the last time. --all looks at every order that there is, at
+every payment and parcel of the outside, and at every message that is kept: it takes long where there are millions, and costs the services little.`,
 		Example: "  throughline verify --since 24h\n  throughline verify --all --json | jq '.violations[].order_id'",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return v.run(cmd) },

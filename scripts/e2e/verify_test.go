@@ -340,6 +340,7 @@ func TestVerifyWhileOrdersFlow(t *testing.T) {
 	if p.code != 0 || p.Orders != n || len(p.Money) != 1 || p.Money[0].Confirmed == 0 || p.Money[0].Confirmed != p.Money[0].Moved {
 		t.Errorf("at the end: got code %d and %+v, want 0, %d orders, and money that adds up", p.code, p, n)
 	}
+	took := p.Seconds
 	p = w.verify(ctx, t, "--all", "--shipping", "127.0.0.1:1")
 	if p.code != 4 || p.Outcome != "incomplete" || !slices.ContainsFunc(p.Gaps, func(g gap) bool { return g.Service == "shipping" && g.Why != "" }) {
 		t.Errorf("without shipping: got code %d and %+v, want 4, and that shipping was not seen", p.code, p)
@@ -350,5 +351,5 @@ func TestVerifyWhileOrdersFlow(t *testing.T) {
 			t.Errorf("no order is %s: the test shows nothing of those", status)
 		}
 	}
-	t.Logf("%d orders, %d of %d runs with some on their way: %v", n, moving, runs, byStatus)
+	t.Logf("%d orders (all of them in %.2f s), %d of %d runs with some on their way: %v", n, took, moving, runs, byStatus)
 }

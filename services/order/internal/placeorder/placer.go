@@ -209,6 +209,7 @@ func (p *Placer) settle(ctx context.Context, batch []*entry, answer func(*entry,
 		switch {
 		case err == nil:
 			answerAll(batch, nil, answer)
+			p.born(batch)
 			return
 		case errors.Is(err, pg.ErrCommitUnknown), pg.Classify(err) == pg.Unavailable, ctx.Err() != nil:
 			answerAll(batch, err, answer) // never run again: it may be committed
@@ -256,6 +257,7 @@ func (p *Placer) placeAlone(ctx context.Context, e *entry, answer func(*entry, e
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patientTimeout)
 		defer cancel()
 		err := p.commit(ctx, []*entry{e}, 0)
+		placed := err == nil
 		switch {
 		case pg.IsUniqueViolation(err):
 			err = ErrExists
@@ -263,6 +265,9 @@ func (p *Placer) placeAlone(ctx context.Context, e *entry, answer func(*entry, e
 			err = ErrInProgress
 		}
 		answer(e, err)
+		if placed {
+			p.born([]*entry{e})
+		}
 	})
 }
 
@@ -291,8 +296,8 @@ func (p *Placer) unknown(ctx context.Context, batch []*entry, answer func(*entry
 // setLockTimeout holds for its transaction.
 const setLockTimeout = `SELECT set_config('lock_timeout', $1, true)`
 
-// commit writes orders, sagas, messages and records in one transaction and one round trip. lockTimeout is in milliseconds; 0 is that of
-// the connection.
+// commit writes orders, sagas, messages and records in one transaction and one round trip. Their messages stay where they are until
+// [Placer.born]. lockTimeout is in milliseconds; 0 is that of the connection.
 func (p *Placer) commit(ctx context.Context, batch []*entry, lockTimeout int) error {
 	rows, births, records := make([]postgres.Row, len(batch)), make([]*saga.Birth, len(batch)), make([]idempotency.Record, len(batch))
 	for i, e := range batch {
@@ -316,6 +321,14 @@ func (p *Placer) commit(ctx context.Context, batch []*entry, lockTimeout int) er
 	for _, e := range batch {
 		fault.At(fault.IdempotencyClaimed, e.Row.OrderID, "create")
 	}
-	p.engine.Born(births)
 	return nil
+}
+
+// born lets the first messages of orders that are committed go. Whoever waits for an answer has it by then.
+func (p *Placer) born(batch []*entry) {
+	births := make([]*saga.Birth, len(batch))
+	for i, e := range batch {
+		births[i] = e.Birth
+	}
+	p.engine.Born(births)
 }

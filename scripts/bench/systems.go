@@ -132,7 +132,7 @@ func (b *bench) startOn(ctx context.Context, name, set string) (*system, error) 
 	case ceilingSingle:
 		return b.ceiling(ctx, set, ceiling.Config{Batch: 1, Threads: singleThreads}, singleConns)
 	case ceilingBatched:
-		return b.ceiling(ctx, set, ceiling.Config{Batch: 100, Threads: batchedThreads, Turns: true}, batchedConns)
+		return b.ceiling(ctx, set, ceiling.Config{Batch: 100, Threads: batchedThreads}, batchedConns)
 	case inProcess, overHTTP, sampled, traced:
 		return b.product(ctx, name, set)
 	}

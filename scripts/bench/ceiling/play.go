@@ -10,8 +10,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/throughline/throughline/pkg/postgres"
 )
 
 // Config makes a [Player].
@@ -24,15 +22,12 @@ type Config struct {
 	Batch int
 	// Threads is how many transactions each part has under way at one time.
 	Threads int
-	// Turns lets the parts of one database write one after another, as the writers of a service do.
-	Turns bool
 }
 
 // Player plays a story for many orders at a time.
 type Player struct {
 	cfg   Config
 	posts map[post]chan *actor
-	gates map[string]*postgres.Gate // by database; none is open
 	ctx   context.Context
 	stop  context.CancelFunc
 	wg    sync.WaitGroup
@@ -60,14 +55,11 @@ const (
 // NewPlayer starts a player. Call [Player.Close] in the end.
 func NewPlayer(cfg Config) *Player {
 	ctx, stop := context.WithCancel(context.Background())
-	p := &Player{cfg: cfg, ctx: ctx, stop: stop, posts: make(map[post]chan *actor), gates: make(map[string]*postgres.Gate)}
+	p := &Player{cfg: cfg, ctx: ctx, stop: stop, posts: make(map[post]chan *actor)}
 	for i, v := range cfg.Story.visits {
 		at := post{v.database, v.part}
 		if p.posts[at] == nil {
 			p.posts[at] = make(chan *actor, waiting)
-		}
-		if cfg.Turns && p.gates[v.database] == nil {
-			p.gates[v.database] = postgres.NewGate()
 		}
 		if v.part != partRemove {
 			p.last = i
@@ -156,10 +148,7 @@ func (p *Player) work(at post) {
 	if at.part == partRemove {
 		limit = removeRows
 	}
-	in, gate := p.posts[at], p.gates[at.database]
-	if at.part == partRemove {
-		gate = nil // it is a session of its own, that waits for no flush
-	}
+	in := p.posts[at]
 	batch := make([]*actor, 0, limit)
 	for {
 		if at.part == partRemove {
@@ -175,7 +164,6 @@ func (p *Player) work(at post) {
 		case <-p.ctx.Done():
 			return
 		}
-		leave := gate.Enter(p.ctx, patience)
 		for len(batch) < limit {
 			select {
 			case who := <-in:
@@ -185,9 +173,7 @@ func (p *Player) work(at post) {
 			}
 			break
 		}
-		err := p.visit(at, batch)
-		leave()
-		if err != nil {
+		if err := p.visit(at, batch); err != nil {
 			p.mu.Lock()
 			if p.err == nil {
 				p.err = err

@@ -243,6 +243,7 @@ func TestExtra(t *testing.T) {
 	o.held(first, 1)
 	o.held(second, 1) // nothing was found for as long as a creation is waited for, so another one was sent
 	o.release(first)
+	o.Until("the first has arrived", func() bool { return len(o.ledger().Shipments) == 1 })
 	o.release(second)
 	wantDone(t, o.Reply(create))
 	o.Until("both have arrived", func() bool { return len(o.ledger().Shipments) == 2 })

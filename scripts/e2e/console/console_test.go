@@ -44,9 +44,6 @@ func newOperator(t *testing.T) *operator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	s := system.Start(t, system.Options{Environ: []string{
 		"THROUGHLINE_CONSOLE_CREDENTIAL=" + credential, "THROUGHLINE_JAEGER_URL=http://jaeger.example",
 	}})

@@ -30,9 +30,12 @@ type Tab struct {
 	said []string
 }
 
-// Open starts a browser, whose tab is closed at the end of the test. Screenshots go to dir.
+// Open starts a browser, whose tab is closed at the end of the test. Screenshots go to dir, which is made if it is not there.
 func Open(tb testing.TB, dir string) *Tab {
 	tb.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		tb.Fatal(err)
+	}
 	installing, cancelInstall := context.WithTimeout(context.Background(), installTimeout)
 	defer cancelInstall()
 	path, err := FindOrInstall(installing, os.Stderr)

@@ -18,6 +18,7 @@ import (
 	"github.com/throughline/throughline/scripts/bench/ceiling"
 	"github.com/throughline/throughline/scripts/bench/cluster"
 	"github.com/throughline/throughline/scripts/bench/load"
+	"github.com/throughline/throughline/scripts/bench/meter"
 )
 
 // bench is one run.
@@ -46,6 +47,13 @@ func measure(ctx context.Context, o options) (err error) {
 	home := filepath.Join(b.dir, clusterDir)
 	if err := pgcluster.Remove(ctx, home); err != nil {
 		return fmt.Errorf("removing the cluster of an earlier run: %w", err)
+	}
+	free, err := meter.Room(b.dir)
+	if err != nil {
+		return err
+	}
+	if err := checkRoom(b.stored, free); err != nil {
+		return err
 	}
 	b.say("starting Postgres in %s", home)
 	if b.cluster, err = cluster.Start(ctx, cluster.Config{Dir: home, Settings: b.settings, Progress: io.Discard}); err != nil {

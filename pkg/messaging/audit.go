@@ -128,16 +128,23 @@ func (c *Conn) MissingAt(ctx context.Context, stream, filter string, places []Pl
 func compare(ctx context.Context, stream jetstream.Stream, filter string, places []Place, missing map[Place]string) error {
 	last := places[len(places)-1].Sequence
 	found := make(map[uint64]string, len(places))
-	if len(places) == 1 {
-		m, err := stream.GetMsg(ctx, last)
-		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+	if len(places) > 1 {
+		if err := readHeaders(ctx, stream, filter, places[0].Sequence, last, found); err != nil {
 			return err
 		}
-		if err == nil {
-			found[last] = m.Header.Get(jetstream.MsgIDHeader)
+	}
+	// What was not seen may only not have been delivered in time: that it is not there is for the stream itself to say.
+	for _, p := range places {
+		if _, seen := found[p.Sequence]; seen {
+			continue
 		}
-	} else if err := readHeaders(ctx, stream, filter, places[0].Sequence, last, found); err != nil {
-		return err
+		m, err := stream.GetMsg(ctx, p.Sequence)
+		switch {
+		case err == nil:
+			found[p.Sequence] = m.Header.Get(jetstream.MsgIDHeader)
+		case !errors.Is(err, jetstream.ErrMsgNotFound):
+			return err
+		}
 	}
 	for _, p := range places {
 		id, ok := found[p.Sequence]

@@ -81,7 +81,7 @@ func parse(args []string, usage io.Writer) (options, error) {
 		o.settings[name] = value
 		return nil
 	})
-	f.BoolVar(&o.profile, "profile", false, "write a CPU profile of the services into the folder")
+	f.BoolVar(&o.profile, "profile", false, "write a CPU profile of each process of ours into the folder")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}

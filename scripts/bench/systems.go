@@ -192,6 +192,9 @@ func (b *bench) product(ctx context.Context, name, set string) (_ *system, err e
 	}()
 	launch := func(o host.Order) (*host.Process, error) {
 		o.Dir = dir
+		if b.profile {
+			o.Profile = filepath.Join(b.dir, name+"."+o.Role+".pprof")
+		}
 		p, err := host.Launch(ctx, o)
 		if err == nil {
 			s.hosts[o.Role] = p
@@ -221,11 +224,7 @@ func (b *bench) product(ctx context.Context, name, set string) (_ *system, err e
 			needs.TraceRatio = sampledPart
 		}
 	}
-	order := host.Order{Role: host.RoleServices, Needs: needs}
-	if b.profile {
-		order.Profile = filepath.Join(b.dir, name+".pprof")
-	}
-	services, err := launch(order)
+	services, err := launch(host.Order{Role: host.RoleServices, Needs: needs})
 	if err != nil {
 		return nil, err
 	}

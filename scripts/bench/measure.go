@@ -84,7 +84,9 @@ func measure(ctx context.Context, o options) (err error) {
 	}
 	rounds := make(map[string][]figures)
 	for round := range b.plan.rounds {
-		for _, name := range names {
+		// Each round begins with another system, so that none has always the same one before it.
+		for i := range names {
+			name := names[(i+round)%len(names)]
 			b.say("round %d of %d: %s", round+1, b.plan.rounds, name)
 			f, err := b.one(ctx, name)
 			if err != nil {

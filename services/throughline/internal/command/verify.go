@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -140,15 +141,17 @@ func showReport(out io.Writer, r *verify.Report) error {
 	if !r.Since.IsZero() {
 		span = "since " + r.Since.Format(time.DateTime)
 	}
-	fmt.Fprintf(out, "looked at %d orders, %d messages, %d payments and %d parcels %s, in %s\n", r.Orders, r.Messages, r.Payments, r.Parcels, span, r.Took.Round(time.Millisecond))
+	many := func(n int64, word string) string { return counted(strconv.FormatInt(n, 10), word) }
+	fmt.Fprintf(out, "looked at %s, %s, %s and %s %s, in %s\n",
+		many(r.Orders, "order"), many(r.Messages, "message"), many(r.Payments, "payment"), many(r.Parcels, "parcel"), span, r.Took.Round(time.Millisecond))
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
-	flying := fmt.Sprintf("%d orders, %d messages", r.InFlight, r.PendingMessages)
+	flying := many(r.InFlight, "order") + ", " + many(r.PendingMessages, "message")
 	if r.OldestInFlight > 0 {
 		flying += fmt.Sprintf("; the oldest order on its way for %s", r.OldestInFlight.Round(time.Millisecond))
 	}
 	fmt.Fprintf(w, "  in flight\t%s\n", flying)
 	if r.Open > 0 {
-		fmt.Fprintf(w, "  open\t%d orders need a person (throughline attention list)\n", r.Open)
+		fmt.Fprintf(w, "  open\t%s to be ended by a person (throughline attention list)\n", many(r.Open, "order"))
 	}
 	for _, m := range r.Money {
 		fmt.Fprintf(w, "  money\tconfirmed %s, captured and kept %s\n", sumOf(m.Currency, m.Confirmed), sumOf(m.Currency, m.Moved))

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/throughline/throughline/pkg/money"
-	verifyv1 "github.com/throughline/throughline/proto/gen/throughline/verify/v1"
 	"github.com/throughline/throughline/services/internal/grpcx"
 	"github.com/throughline/throughline/services/internal/verify"
 )
@@ -117,23 +116,11 @@ func (v *verifyRun) connect() (verifier *verify.Verifier, done func(), err error
 	if err != nil {
 		return nil, nil, err
 	}
-	var closers []io.Closer
-	done = func() {
-		for _, c := range closers {
-			_ = c.Close() // nothing is open on it any more
-		}
-	}
-	verifier = &verify.Verifier{Services: make(map[string]verifyv1.VerifyServiceClient)}
+	addrs := make(map[string]string)
 	for _, service := range withDatabase() {
-		conn, err := grpcx.Dial(grpcx.ClientConfig{Addr: v.addr(service), Credential: credential})
-		if err != nil {
-			done()
-			return nil, nil, err
-		}
-		closers = append(closers, conn)
-		verifier.Services[service] = verifyv1.NewVerifyServiceClient(conn)
+		addrs[service] = v.addr(service)
 	}
-	return verifier, done, nil
+	return verify.Dial(addrs, credential)
 }
 
 func showReport(out io.Writer, r *verify.Report) error {

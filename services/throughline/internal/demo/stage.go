@@ -15,11 +15,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/throughline/throughline/pkg/messaging"
+	"github.com/throughline/throughline/services/internal/grpcx"
 	"github.com/throughline/throughline/services/internal/topology"
+	proof "github.com/throughline/throughline/services/internal/verify"
 	"github.com/throughline/throughline/services/simulator/control"
 	"github.com/throughline/throughline/services/throughline/internal/stack"
 	"github.com/throughline/throughline/services/throughline/verify"
 )
+
+// verifyPause is how soon what looks wrong is looked at again: the last acknowledgements are milliseconds away.
+const verifyPause = 200 * time.Millisecond
 
 // stage is where the scenes play.
 type stage struct {
@@ -28,6 +33,8 @@ type stage struct {
 	other    *shop
 	provider *control.Client
 	carrier  *control.Client
+	verifier *proof.Verifier
+	done     func() // ends the verifier
 	nc       *nats.Conn
 	consume  jetstream.ConsumeContext
 
@@ -53,7 +60,14 @@ func newStage(ctx context.Context, s *stack.Stack, out io.Writer) (*stage, error
 		events:   make(map[string][]entry),
 		moved:    make(chan struct{}),
 	}
+	addrs := make(map[string]string)
+	for _, service := range []string{stack.Order, stack.Payment, stack.Shipping} {
+		addrs[service] = s.GRPCAddr(service)
+	}
 	var err error
+	if st.verifier, st.done, err = proof.Dial(addrs, s.OperatorCredential()); err != nil {
+		return nil, err
+	}
 	if st.nc, err = nats.Connect(s.NATSURL()); err != nil {
 		return nil, fmt.Errorf("connecting to JetStream: %w", err)
 	}
@@ -72,6 +86,7 @@ func newStage(ctx context.Context, s *stack.Stack, out io.Writer) (*stage, error
 }
 
 func (st *stage) close() {
+	st.done()
 	st.consume.Stop()
 	st.nc.Close()
 }
@@ -227,8 +242,30 @@ func (st *stage) settle(ctx context.Context, took time.Duration) error {
 	if len(orders) != wantOrders {
 		return fmt.Errorf("there are %d orders, want %d", len(orders), wantOrders)
 	}
+	if err := st.prove(ctx); err != nil {
+		return err
+	}
 	fmt.Fprintf(st.out, "\nAll rules hold (played in %s): each order was charged and shipped at most once; CONFIRMED means paid and shipped;\n"+
 		"FAILED and CANCELLED mean that nothing is held, captured or under way; no order is left unfinished.\n", took.Round(100*time.Millisecond))
+	return nil
+}
+
+// prove lets the services compare what they know, as operators do: orders, money, parcels, and each message on its way from an outbox to an inbox.
+func (st *stage) prove(ctx context.Context) error {
+	report, err := st.verifier.Run(grpcx.Outgoing(ctx, grpcx.Entries{}), proof.Options{Pause: verifyPause})
+	if err != nil {
+		return fmt.Errorf("verifying: %w", err)
+	}
+	for _, v := range report.Violations {
+		fmt.Fprintf(st.out, "VIOLATION %s of %s: %s\n", v.Rule, v.OrderID, v.Detail)
+	}
+	for _, g := range report.Gaps {
+		fmt.Fprintf(st.out, "NOT SEEN %s\n", g)
+	}
+	if report.Outcome() != proof.Clean {
+		return fmt.Errorf("throughline verify would find %d violations, and could not see %d parts", len(report.Violations), len(report.Gaps))
+	}
+	fmt.Fprintf(st.out, "\nverify: %d orders, %d messages, %d payments and %d parcels agree\n", report.Orders, report.Messages, report.Payments, report.Parcels)
 	return nil
 }
 

@@ -33,6 +33,15 @@ func (s *Stack) ConsoleURL() string { return "http://" + s.options.addr(s.option
 // ConsoleCredential is what people show there.
 func (s *Stack) ConsoleCredential() string { return s.needs.console }
 
+// OperatorCredential is what operators show to the services.
+func (s *Stack) OperatorCredential() string { return s.needs.operator }
+
+// GRPCAddr is where the first instance of a service with a database answers operators.
+func (s *Stack) GRPCAddr(service string) string {
+	p := &s.options.Ports
+	return s.options.addr(map[string]int{Order: p.OrderGRPC, Payment: p.PaymentGRPC, Shipping: p.ShippingGRPC}[service], 0)
+}
+
 // ProviderURL is the payment provider's.
 func (s *Stack) ProviderURL() string { return s.needs.provider }
 

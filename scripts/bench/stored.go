@@ -31,19 +31,16 @@ func (b *bench) store(ctx context.Context, set string, n int) error {
 	return g.Wait()
 }
 
-// bytesStored is what one stored order takes of the disk while it is loaded, log and indexes included.
-const bytesStored = 16_000
-
 // errRoom says that the stored orders would fill the disk.
 var errRoom = errors.New("the disk is too small for so many stored orders")
 
 // checkRoom tells before a long run whether the largest number of stored orders has room, where free bytes are left.
-func checkRoom(stored []int, free int64) error {
-	if len(stored) == 0 {
+func checkRoom(numbers []int, free int64) error {
+	if len(numbers) == 0 {
 		return nil
 	}
-	most := slices.Max(stored)
-	if need := int64(most) * bytesStored; need > free {
+	most := slices.Max(numbers)
+	if need := stored.Room(most); need > free {
 		return fmt.Errorf("%w: %d take about %d GB, and %d GB are free: choose another folder with --dir, or fewer orders with --stored",
 			errRoom, most, need/1e9, free/1e9)
 	}

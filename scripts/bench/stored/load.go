@@ -2,6 +2,7 @@ package stored
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -9,7 +10,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -22,21 +22,17 @@ type Template struct {
 	Key   string
 }
 
-const (
-	// spacing is how far apart the stored orders were placed, and longest how long ago the first at most: answers are kept for a
-	// day, and none of them is to expire while the system is measured.
-	spacing = 20 * time.Millisecond
-	longest = 12 * time.Hour
-	// seed makes all databases, loaded apart, agree on the ids.
-	seed = 20260101
-)
-
-// passing are the tables whose rows an order does not leave behind for good.
-var passing = []string{"outbox", "saga_timer"}
+// seed makes all databases, loaded apart, agree on the ids.
+const seed = 20260101
 
 // Load puts n orders beside the template into a database. It may be called for several databases of one template: they then
-// hold the same orders. progress is told how many orders each table has.
-func Load(ctx context.Context, url string, t Template, n int, progress func(table string, orders int)) (err error) {
+// hold the same orders. The youngest [Youngest] have all that an order leaves behind, those before them what is kept for good. progress is
+// told how many orders each table has been through.
+func Load(ctx context.Context, url string, t Template, n int, progress func(table string, orders int)) error {
+	return load(ctx, url, t, history{n, Youngest}, progress)
+}
+
+func load(ctx context.Context, url string, t Template, h history, progress func(table string, orders int)) (err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return fmt.Errorf("loading orders: %w", err)
@@ -46,8 +42,10 @@ func Load(ctx context.Context, url string, t Template, n int, progress func(tabl
 	if err != nil {
 		return fmt.Errorf("reading what an order leaves behind: %w", err)
 	}
+	// What has most rows comes first: sorting them for an index takes as much of the disk again, while little else is there.
+	slices.SortStableFunc(tables, func(a, b *table) int { return cmp.Compare(b.stamp.count, a.stamp.count) })
 	for _, table := range tables {
-		if err := table.load(ctx, conn, t, n, progress); err != nil {
+		if err := table.load(ctx, conn, t, h, progress); err != nil {
 			return fmt.Errorf("loading %s: %w", table.name, err)
 		}
 	}
@@ -60,9 +58,9 @@ func Load(ctx context.Context, url string, t Template, n int, progress func(tabl
 	return nil
 }
 
-// load writes the template and n further orders in the place of what the table holds: a table that was emptied in the same
+// load writes the template and the orders of a history in the place of what the table holds: a table that was emptied in the same
 // transaction needs no log where the server is set up for loading.
-func (t *table) load(ctx context.Context, conn *pgx.Conn, of Template, n int, progress func(string, int)) (err error) {
+func (t *table) load(ctx context.Context, conn *pgx.Conn, of Template, h history, progress func(string, int)) (err error) {
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		return err
@@ -80,12 +78,18 @@ func (t *table) load(ctx context.Context, conn *pgx.Conn, of Template, n int, pr
 	if _, err := tx.Exec(ctx, "TRUNCATE "+t.quoted()); err != nil {
 		return err
 	}
-	restore, err := t.fillPages(ctx, tx)
+	plain, restore, err := t.fillPages(ctx, tx)
 	if err != nil {
 		return err
 	}
-	in := &orders{stamp: t.stamp, template: of, n: n, progress: func(k int) { progress(t.name, k) }}
-	if _, err := conn.PgConn().CopyFrom(ctx, in, "COPY "+t.quoted()+" ("+t.columnList()+") FROM STDIN BINARY"); err != nil {
+	_, lapses := retentions()[t.name]
+	in := &orders{stamp: t.stamp, template: of, history: h, lapses: lapses, progress: func(k int) { progress(t.name, k) }}
+	form := "FORMAT binary"
+	if plain {
+		// Rows that are written as old ones need not be written again by the cleaning. Partitions cannot have it.
+		form += ", FREEZE"
+	}
+	if _, err := conn.PgConn().CopyFrom(ctx, in, "COPY "+t.quoted()+" ("+t.columnList()+") FROM STDIN ("+form+")"); err != nil {
 		return err
 	}
 	for _, sql := range t.built {
@@ -109,31 +113,33 @@ SELECT brin_desummarize_range(i.oid, pg_relation_size(x.indrelid) / current_sett
   FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_am a ON a.oid = i.relam
  WHERE x.indrelid = $1::regclass AND a.amname = 'brin' AND i.relkind = 'i' AND pg_relation_size(x.indrelid) > 0`
 
-// fillPages makes pages be filled to the last byte, and gives the statement that ends it. Loaded rows are as long as rows get. Pages that they
-// leave a gap in would take new rows, which are shorter in the beginning, and each such page would be written to the log as a whole.
-func (t *table) fillPages(ctx context.Context, tx pgx.Tx) (restore string, err error) {
+// fillPages makes pages be filled to the last byte. It tells whether the table is plain, without partitions, and gives the statement that ends
+// it. Loaded rows are as long as rows get. Pages that they leave a gap in would take new rows, which are shorter in the beginning, and each such
+// page would be written to the log as a whole.
+func (t *table) fillPages(ctx context.Context, tx pgx.Tx) (plain bool, restore string, err error) {
 	const selectFill = `
 SELECT c.relkind = 'r', (SELECT option_value FROM pg_options_to_table(c.reloptions) WHERE option_name = 'fillfactor')
   FROM pg_class c WHERE c.oid = $1::regclass`
-	var plain bool
 	var fill *string
 	if err := tx.QueryRow(ctx, selectFill, t.quoted()).Scan(&plain, &fill); err != nil {
-		return "", fmt.Errorf("reading the fill factor: %w", err)
+		return false, "", fmt.Errorf("reading the fill factor: %w", err)
 	}
 	if !plain || fill == nil {
-		return "SELECT", nil
+		return plain, "SELECT", nil
 	}
 	if _, err := tx.Exec(ctx, "ALTER TABLE "+t.quoted()+" SET (fillfactor = 100)"); err != nil {
-		return "", fmt.Errorf("setting the fill factor: %w", err)
+		return false, "", fmt.Errorf("setting the fill factor: %w", err)
 	}
-	return "ALTER TABLE " + t.quoted() + " SET (fillfactor = " + *fill + ")", nil
+	return plain, "ALTER TABLE " + t.quoted() + " SET (fillfactor = " + *fill + ")", nil
 }
 
-// orders is the rows of n orders and their template, to be read by COPY.
+// orders is the rows of the orders of a history and their template, to be read by COPY.
 type orders struct {
 	stamp    *stamp
 	template Template
-	n        int
+	history  history
+	// lapses tells that the rows are kept for a time.
+	lapses   bool
 	progress func(int)
 
 	next    int
@@ -166,26 +172,28 @@ func (o *orders) fill() {
 		// The template's own rows come back as they were.
 		b = o.stamp.appendTo(b, &identity{ids: o.template.Known, key: []byte(o.template.Key)})
 	}
-	for len(b) < chunk && o.next < o.n {
-		who := o.template.another(o.next, o.n, o.random)
-		b = o.stamp.appendTo(b, &who)
+	for len(b) < chunk && o.next < o.history.n {
+		// Who is left out is drawn, too: the next one is then the same in all tables.
+		who := o.template.another(o.next, o.history, o.random)
+		if !o.lapses || o.next >= o.history.former() {
+			b = o.stamp.appendTo(b, &who)
+		}
 		o.next++
 		const seldom, parts = 100_000, 10
-		if o.next%max(seldom, o.n/parts) == 0 {
+		if o.next%max(seldom, o.history.n/parts) == 0 {
 			o.progress(o.next)
 		}
 	}
-	if o.next == o.n {
+	if o.next == o.history.n {
 		b = append(b, 0xff, 0xff)
 		o.over = true
 	}
 	o.pending.Write(b)
 }
 
-// another is who the order i of n is. All tables of all databases ask in the same sequence, and so agree.
-func (t *Template) another(i, n int, random *rand.ChaCha8) identity {
-	apart := min(spacing, longest/time.Duration(n))
-	who := identity{ids: make([]uuid.UUID, len(t.Known)), number: int64(i) + 1, back: time.Duration(n-i) * apart}
+// another is who the order i of a history is. All tables of all databases ask in the same sequence, and so agree.
+func (t *Template) another(i int, h history, random *rand.ChaCha8) identity {
+	who := identity{ids: make([]uuid.UUID, len(t.Known)), number: int64(i) + 1, back: h.back(i)}
 	const ordered, timeBytes = 7, 6
 	for k, id := range t.Known {
 		var fresh uuid.UUID

@@ -77,7 +77,7 @@ func TestIdentitiesAgree(t *testing.T) {
 	var last uuid.UUID
 	const n = 1000
 	for i := range n {
-		a, b := of.another(i, n, random), of.another(i, n, again)
+		a, b := of.another(i, history{n, n / 2}, random), of.another(i, history{n, n / 2}, again)
 		if !slices.Equal(a.ids, b.ids) || !bytes.Equal(a.key, b.key) {
 			t.Fatalf("order %d: got %v and %v, want the same", i, a, b)
 		}

@@ -195,8 +195,10 @@ func TestDemo(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("demo: ended with %d\n%s\n%s", code, out, story)
 	}
-	if !strings.Contains(story, "All rules hold") {
-		t.Errorf("the demo did not check the rules:\n%s", story)
+	for _, want := range []string{"All rules hold", "verify: 7 orders, ", ", 7 payments and 5 parcels agree"} {
+		if !strings.Contains(story, want) {
+			t.Errorf("the demo did not check the rules: %q is not in its story:\n%s", want, story)
+		}
 	}
 	scenes := lines(t, out)
 	for i, scene := range scenes {

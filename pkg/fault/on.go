@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -56,8 +57,8 @@ func At(name string, order uuid.UUID, what string) {
 	if p == nil {
 		return
 	}
-	if p.wires != "" && os.Remove(Wire(p.wires, name, order, what)) == nil {
-		die()
+	if p.wires != "" {
+		trip(Wire(p.wires, name, order, what))
 	}
 	r, ok := p.rules[name]
 	if !ok {
@@ -77,6 +78,19 @@ func At(name string, order uuid.UUID, what string) {
 			time.Sleep(holdPoll)
 		}
 	}
+}
+
+// tripping is held by who looks for a wire, and for good by who has found one.
+var tripping sync.Mutex
+
+// trip ends the process if there is a wire, and takes it away. A wire that another goroutine took while the process is dying would stand
+// for a death that there was not, so the others wait.
+func trip(wire string) {
+	tripping.Lock()
+	if os.Remove(wire) == nil {
+		die()
+	}
+	tripping.Unlock()
 }
 
 // die ends the process as a crash does: no deferred function, no flush.

@@ -48,6 +48,9 @@ type Config struct {
 	// PublishTimeout and PublishWindow default to the constants above.
 	PublishTimeout time.Duration
 	PublishWindow  int
+	// InProcess is a server that runs in this process, such as [natsserver.Server]: connections to it are pipes in memory, and URL is
+	// only its name. nil connects to URL over the network. Everything else is the same.
+	InProcess nats.InProcessConnProvider
 	// Options are added to the connection's options, such as credentials or TLS.
 	Options []nats.Option
 }
@@ -126,7 +129,7 @@ func Connect(cfg Config) (*Conn, error) {
 }
 
 func (c *Conn) options(ctx context.Context) []nats.Option {
-	return []nats.Option{
+	opts := []nats.Option{
 		nats.Name(c.cfg.Name),
 		// The client's own reconnect would carry a publish from one session into the next.
 		nats.NoReconnect(),
@@ -140,6 +143,10 @@ func (c *Conn) options(ctx context.Context) []nats.Option {
 			c.log.Warn("broker reported an error", "error", err)
 		}),
 	}
+	if c.cfg.InProcess != nil {
+		opts = append(opts, nats.InProcessServer(c.cfg.InProcess))
+	}
+	return opts
 }
 
 // check finds the mistakes that no waiting can mend.

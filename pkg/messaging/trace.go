@@ -55,7 +55,6 @@ func (m *Message) Attributes(operation string) []attribute.KeyValue {
 		telemetry.MessagingOperationName.String(operation),
 		telemetry.MessagingOperationType.String(operation),
 		telemetry.MessagingMessageID.String(m.ID.String()),
-		telemetry.MessagingMessageBodySize.Int(len(m.Payload)),
 	)
 	if m.Outcome != "" {
 		attrs = append(attrs, telemetry.Outcome.String(m.Outcome))
@@ -75,9 +74,11 @@ func (s Session) startPublish(ctx context.Context, parent *telemetry.Carrier, m 
 	if parent != nil {
 		ctx = telemetry.Extract(ctx, *parent)
 	}
-	ctx, span := s.conn.tracer.Start(ctx, telemetry.OperationSend+" "+m.Subject, append(opts,
-		trace.WithSpanKind(trace.SpanKindProducer),
-		trace.WithAttributes(m.Attributes(telemetry.OperationSend)...), trace.WithAttributes(s.link.server...))...)
+	ctx, span := s.conn.tracer.Start(ctx, telemetry.OperationSend+" "+m.Subject, append(opts, trace.WithSpanKind(trace.SpanKindProducer))...)
+	if span.IsRecording() {
+		span.SetAttributes(m.Attributes(telemetry.OperationSend)...)
+		span.SetAttributes(s.link.server...)
+	}
 	carrier := telemetry.Inject(ctx)
 	msg.Header[HeaderTraceParent] = []string{carrier.TraceParent}
 	delete(msg.Header, HeaderTraceState)
@@ -112,18 +113,15 @@ func StartProcess(ctx context.Context, tracer trace.Tracer, d *Delivery) (contex
 	if !d.received.IsValid() {
 		d.received = d.receive(ctx, tracer)
 	}
-	attrs := append(d.Attributes(telemetry.OperationProcess), d.about()...)
 	ctx = telemetry.WithAttributes(trace.ContextWithSpanContext(ctx, d.received), d.Identity()...)
-	return tracer.Start(ctx, telemetry.OperationProcess+" "+d.Subject,
-		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attrs...))
+	ctx, span := tracer.Start(ctx, telemetry.OperationProcess+" "+d.Subject, trace.WithSpanKind(trace.SpanKindConsumer))
+	d.describe(span, telemetry.OperationProcess)
+	return ctx, span
 }
 
 // receive makes the span of the receipt and gives its context.
 func (d *Delivery) receive(ctx context.Context, tracer trace.Tracer) trace.SpanContext {
-	opts := []trace.SpanStartOption{
-		trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(d.Attributes(telemetry.OperationReceive)...), trace.WithAttributes(d.about()...),
-	}
+	opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)}
 	link, linked := telemetry.LinkFrom(d.Carrier())
 	relation := ""
 	switch {
@@ -146,6 +144,7 @@ func (d *Delivery) receive(ctx context.Context, tracer trace.Tracer) trace.SpanC
 		opts = append(opts, trace.WithTimestamp(d.arrived))
 	}
 	_, span := tracer.Start(ctx, telemetry.OperationReceive+" "+d.Subject, opts...)
+	d.describe(span, telemetry.OperationReceive)
 	span.End()
 	return span.SpanContext()
 }
@@ -153,16 +152,19 @@ func (d *Delivery) receive(ctx context.Context, tracer trace.Tracer) trace.SpanC
 // late tells whether the message had lain in its stream for long.
 func (d *Delivery) late() bool { return !d.StoredAt.IsZero() && d.arrived.Sub(d.StoredAt) > LateAfter }
 
-// about are the attributes of a delivery, beside those of its message.
-func (d *Delivery) about() []attribute.KeyValue {
-	attrs := make([]attribute.KeyValue, 0, 3)
+// describe puts on a span what is known of a delivery and its message. Attributes are only made for a span that is recorded, as everywhere
+// here: most traces are not, where a part of them is sampled, and they would cost nearly as much as those that are.
+func (d *Delivery) describe(span trace.Span, operation string) {
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(d.Attributes(operation)...)
 	if d.consumer != "" {
-		attrs = append(attrs, telemetry.MessagingConsumerGroup.String(d.consumer))
+		span.SetAttributes(telemetry.MessagingConsumerGroup.String(d.consumer))
 	}
 	if d.Attempt > 1 {
-		attrs = append(attrs, telemetry.Delivery.Int64(int64(min(d.Attempt, 1<<31)))) //nolint:gosec // bounded
+		span.SetAttributes(telemetry.Delivery.Int64(int64(min(d.Attempt, 1<<31)))) //nolint:gosec // bounded
 	}
-	return attrs
 }
 
 // Repeat notes that a message was dealt with before, and makes the span that says so.

@@ -127,7 +127,6 @@ func TestDeliveriesInTheirTrace(t *testing.T) {
 			for key, want := range map[attribute.Key]string{
 				telemetry.MessagingSystem: "nats", telemetry.MessagingDestination: d.Subject, telemetry.MessagingOperationName: "process",
 				telemetry.MessagingOperationType: "process", telemetry.MessagingMessageID: d.ID.String(), telemetry.MessagingConsumerGroup: "payment-commands",
-				telemetry.MessagingMessageBodySize: "1",
 			} {
 				if got := value(process, key); got != want {
 					t.Errorf("processing: %s is %q, want %q", key, got, want)
@@ -150,5 +149,33 @@ func TestDuplicatesAreSeen(t *testing.T) {
 	d = Delivery{Message: traced(), raw: brokered{}}
 	if d.Repeat(t.Context(), nil); !d.Duplicate {
 		t.Error("without a tracer: got no duplicate, want one")
+	}
+}
+
+// TestUnsampledTraceCostsNoAttributes compares a delivery whose trace is not recorded with one that is not traced at all: beside the contexts and
+// the two spans that go nowhere, nothing is made for it, and what is sent under it stays in its trace.
+func TestUnsampledTraceCostsNoAttributes(t *testing.T) { //nolint:paralleltest // it counts allocations
+	tel, err := telemetry.Setup(t.Context(), telemetry.Config{ServiceName: "test", Exporter: tracetest.NewInMemoryExporter()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tel.Shutdown(context.WithoutCancel(t.Context())) })
+	tracer := tel.Tracer("test")
+	m := traced()
+	m.TraceParent = from[:len(from)-1] + "0"
+	handle := func(tracer trace.Tracer) float64 {
+		return testing.AllocsPerRun(100, func() {
+			d := Delivery{Message: m, Attempt: 1, StoredAt: time.Now(), arrived: time.Now(), raw: brokered{}}
+			ctx, span := StartProcess(t.Context(), tracer, &d)
+			span.End()
+			if got := trace.SpanContextFromContext(ctx); got.IsSampled() || got.TraceID().String() != from[3:35] {
+				t.Errorf("got the trace %s, sampled %t", got.TraceID(), got.IsSampled())
+			}
+		})
+	}
+	untraced, unsampled := handle(nil), handle(tracer)
+	const most = 22
+	if unsampled > untraced+most {
+		t.Errorf("got %.0f allocations for a delivery that is not sampled, want at most %d above the %.0f of one that is not traced", unsampled, most, untraced)
 	}
 }

@@ -70,9 +70,12 @@ func (r *Relay) waited(ctx context.Context, m *messaging.Message, by publisher) 
 		return m.Carrier()
 	}
 	now := time.Now()
-	ctx, span := tracer.Start(telemetry.Extract(ctx, m.Carrier()), "outbox "+m.Subject, trace.WithTimestamp(writtenAt(m, now)),
-		trace.WithAttributes(m.Identity()...), trace.WithAttributes(telemetry.PublishedBy.String(string(by)),
-			telemetry.MessagingMessageID.String(m.ID.String()), telemetry.OutboxWaitMS.Int64(now.Sub(writtenAt(m, now)).Milliseconds())))
+	ctx, span := tracer.Start(telemetry.Extract(ctx, m.Carrier()), "outbox "+m.Subject, trace.WithTimestamp(writtenAt(m, now)))
+	if span.IsRecording() {
+		span.SetAttributes(m.Identity()...)
+		span.SetAttributes(telemetry.PublishedBy.String(string(by)), telemetry.MessagingMessageID.String(m.ID.String()),
+			telemetry.OutboxWaitMS.Int64(now.Sub(writtenAt(m, now)).Milliseconds()))
+	}
 	span.End(trace.WithTimestamp(now))
 	return telemetry.Inject(ctx)
 }

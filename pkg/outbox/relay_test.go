@@ -132,8 +132,8 @@ func TestWhatExceedsTheWindowIsLeftToTheSweep(t *testing.T) {
 	pool, conn := newPool(t), connect(t, newServer(t), all)
 	r := start(t, pool, conn, outbox.Config{Window: 1, SweepAge: 300 * time.Millisecond})
 	r.open(t)
-	chains := mustChange(t, pool, uuid.New(), uuid.Nil, event(), command())
 	began := time.Now()
+	chains := mustChange(t, pool, uuid.New(), uuid.Nil, event(), command())
 	r.HandOff(chains)
 	wantOrder(t, awaitStream(t, conn, 2), chains[0])
 	if took := time.Since(began); took < 250*time.Millisecond {

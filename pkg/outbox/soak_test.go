@@ -160,9 +160,16 @@ func (b *backlog) write(n int) {
 	b.exec(summarize)
 }
 
-// summarize does what autovacuum does for indexes over ranges of pages, in time.
-const summarize = `SELECT brin_summarize_new_values(indexrelid) FROM pg_index JOIN pg_class c ON c.oid = indexrelid JOIN pg_am a ON a.oid = c.relam
- WHERE a.amname = 'brin' AND c.relkind = 'i' AND c.relname LIKE 'outbox%'`
+// summarize does what autovacuum does for indexes over ranges of pages, in time. It makes them anew, since a range whose summary autovacuum
+// has begun and had to give up is otherwise left as it is.
+const summarize = `DO $$
+DECLARE ranges regclass;
+BEGIN
+    FOR ranges IN SELECT c.oid FROM pg_class c JOIN pg_am a ON a.oid = c.relam
+                   WHERE a.amname = 'brin' AND c.relkind = 'i' AND c.relname LIKE 'outbox%' LOOP
+        EXECUTE format('REINDEX INDEX %s', ranges);
+    END LOOP;
+END $$`
 
 // costs are the blocks that one run of a statement reads, by what it is for.
 type costs map[string]int64

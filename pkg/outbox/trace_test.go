@@ -43,10 +43,14 @@ func TestTheWaitIsASpan(t *testing.T) {
 	began := time.Now().Add(-time.Millisecond) // ids know milliseconds
 	swept, handed := uuid.New(), uuid.New()
 	mustChange(t, pool, swept, uuid.Nil, message()) // nobody hands it off
-	r := start(t, pool, conn, outbox.Config{})
+	sweeper := start(t, pool, conn, outbox.Config{})
+	eventually(t, "the first is swept", func() bool { return pending(t, pool) == 0 })
+	sweeper.kill() // or it might take the second, too
+	<-sweeper.done
+	r := start(t, pool, conn, outbox.Config{SweepInterval: never, SweepAge: never})
 	r.open(t)
 	r.HandOff(mustChange(t, pool, handed, uuid.Nil, message()))
-	eventually(t, "both are out", func() bool { return pending(t, pool) == 0 })
+	eventually(t, "the second is handed off", func() bool { return pending(t, pool) == 0 })
 	if err := tel.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,11 @@ func (r *Runner) perform(ctx context.Context, c *claim) (f finished) {
 	began := r.cfg.Process.Now()
 	var span trace.Span = noop.Span{}
 	if r.cfg.Tracer != nil {
-		ctx, span = r.cfg.Tracer.Start(ctx, "perform "+rec.StepName, trace.WithTimestamp(began), trace.WithAttributes(
-			telemetry.Attempt.Int(rec.Attempts), telemetry.Undo.Bool(len(c.step.Undoes) > 0)))
+		ctx, span = r.cfg.Tracer.Start(ctx, "perform "+rec.StepName, trace.WithTimestamp(began))
+		span.SetAttributes(telemetry.Attempt.Int(rec.Attempts))
+		if len(c.step.Undoes) > 0 {
+			span.SetAttributes(telemetry.Undo.Bool(true))
+		}
 		f.trace = telemetry.Inject(ctx)
 	}
 	var book *ledger // nil until the attempt has begun

@@ -157,7 +157,7 @@ func NewRunner(cfg Config, steps ...Step) (*Runner, error) {
 		cfg.Store = database{cfg.Pool, cfg.Projector, cfg.Consumer}
 	}
 	if cfg.Process == nil {
-		cfg.Process = realProcess{}
+		cfg.Process = newProcess()
 	}
 	if cfg.Store == nil || cfg.Relay == nil || cfg.Projector == nil || cfg.Consumer == "" || cfg.ReplySubject == "" {
 		return nil, errors.New("making a participant: it needs a pool, a relay, a projector, a consumer and a reply subject")

@@ -129,41 +129,75 @@ func TestLeaseRunReturnsErrorOfWork(t *testing.T) {
 	tryAcquire(t, postgres.NewLease(pool, "sweep", "b", long), true, 2) // it was released
 }
 
+// tries is how often a test of a lease that ends by itself is played. A machine that stalls for longer than the lease
+// lasts loses it as it should, which shows nothing; a lease that is not renewed is lost each time.
+const tries = 20
+
 // Work goes on for several ttls: the lease is renewed. When ctx ends it is renewed on, until the work has ended.
 func TestLeaseRunRenews(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t)
+	for range tries {
+		if renewsUntilTheEnd(t, pool) {
+			return
+		}
+	}
+	t.Errorf("no tenure of %d outlived its ttl", tries)
+}
+
+// renewsUntilTheEnd reports whether a lease was held for several ttls, both before and after its context had ended.
+func renewsUntilTheEnd(t *testing.T, pool *pgxpool.Pool) (held bool) {
+	t.Helper()
 	const ttl = 400 * time.Millisecond
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	renewed := func(n int) {
+	// renewed waits for n changes of the lease's end, and for less where the lease ends before.
+	renewed := func(n int) bool {
 		var last time.Time
 		for n > 0 {
 			var until time.Time
-			if err := pool.QueryRow(context.Background(), `SELECT until FROM lease`).Scan(&until); err != nil {
+			var valid bool
+			if err := pool.QueryRow(context.Background(), `SELECT until, until > clock_timestamp() FROM lease`).Scan(&until, &valid); err != nil {
 				t.Errorf("reading lease: %v", err)
-				return
+				return false
+			}
+			if !valid {
+				return false
 			}
 			if until.After(last) {
 				last = until
 				n--
 			}
 		}
+		return true
 	}
 	err := postgres.NewLease(pool, "sweep", "a", ttl).Run(ctx, func(ctx context.Context, token int64) error {
-		renewed(5)
+		defer stop() // one tenure is enough
+		if !renewed(5) {
+			return nil
+		}
 		if ctx.Err() != nil {
-			t.Errorf("the context of the work ended: %v", context.Cause(ctx))
+			return nil // lost by its own clock, which is earlier
 		}
 		stop()
 		<-ctx.Done()
-		renewed(5)
-		tryAcquire(t, postgres.NewLease(pool, "sweep", "b", long), false, 0)
+		if !renewed(5) {
+			return nil
+		}
+		rival, _, err := postgres.NewLease(pool, "sweep", "b", long).TryAcquire(t.Context())
+		if err != nil {
+			t.Errorf("TryAcquire: %v", err)
+		}
+		held = !rival
 		return nil
 	})
 	if err != nil {
 		t.Errorf("Run: got %v, want nil", err)
 	}
+	if !held { // by now it has been released, or the rival holds it
+		expire(t, pool)
+	}
+	return held
 }
 
 // A holder that cannot reach the database stops before the database gives the lease to another, and starts again, with
@@ -173,16 +207,23 @@ func TestLeaseRunStopsInTime(t *testing.T) {
 	url := pgtest.URL(t)
 	direct := pgtest.Open(t, url)
 	p, through := newProxy(t, url)
-	pool := pgtest.Open(t, through)
+	for range tries {
+		if stopsInTime(t, p, pgtest.Open(t, through), direct) {
+			return
+		}
+	}
+	t.Errorf("no holder of %d noticed in time that it could not renew", tries)
+}
+
+// stopsInTime reports whether a holder whose connection froze had noticed when the lease ended by the database's clock.
+func stopsInTime(t *testing.T, p *proxy, pool, direct *pgxpool.Pool) (inTime bool) {
+	t.Helper()
 	const ttl = 500 * time.Millisecond
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	tenures := 0
+	var tokens []int64
 	err := postgres.NewLease(pool, "sweep", "a", ttl).Run(ctx, func(fnCtx context.Context, token int64) error {
-		if tenures++; tenures == 2 {
-			if token != 2 {
-				t.Errorf("token of the second tenure: got %d, want 2", token)
-			}
+		if tokens = append(tokens, token); len(tokens) == 2 {
 			stop()
 			return nil
 		}
@@ -192,19 +233,19 @@ func TestLeaseRunStopsInTime(t *testing.T) {
 		if got := context.Cause(fnCtx); !errors.Is(got, postgres.ErrLeaseLost) {
 			t.Errorf("cause: got %v, want %v", got, postgres.ErrLeaseLost)
 		}
-		var left time.Duration // one clock here: server and test run on one machine
-		if err := direct.QueryRow(context.Background(), `SELECT until - $1::timestamptz FROM lease`, noticed).Scan(&left); err != nil {
+		// One clock: server and test run on one machine.
+		if err := direct.QueryRow(context.Background(), `SELECT until > $1 FROM lease`, noticed).Scan(&inTime); err != nil {
 			t.Errorf("reading lease: %v", err)
-		}
-		// The timer may fire late by what a busy machine makes of it, never by the time that a renewal hangs.
-		if left < -ttl/2 {
-			t.Errorf("noticed %v after the lease had ended", -left)
 		}
 		p.frozen.Store(false)
 		p.closeAll()
 		return fnCtx.Err()
 	})
-	if err != nil || tenures != 2 {
-		t.Errorf("Run: got %v after %d tenures, want nil after 2", err, tenures)
+	if err != nil || len(tokens) != 2 {
+		t.Fatalf("Run: got %v after %d tenures, want nil after 2", err, len(tokens))
 	}
+	if tokens[1] <= tokens[0] {
+		t.Errorf("tokens of the tenures: got %v, want them to grow", tokens)
+	}
+	return inTime
 }

@@ -116,23 +116,10 @@ func (e *Engine[T]) show(ctx context.Context, r *Record, transitions []Transitio
 	}
 	ended := trace.WithTimestamp(time.Now())
 	for i, t := range transitions {
-		attrs := []attribute.KeyValue{
-			telemetry.From.String(t.From), telemetry.Outcome.String(t.To), telemetry.Cause.String(t.Cause), telemetry.Undo.Bool(t.Undoing()),
-		}
-		if t.Step != "" {
-			attrs = append(attrs, telemetry.Step.String(t.Step), telemetry.StepKey.String(keys.StepKey(r.ID, t.Step).String()))
-		} else {
-			attrs = append(attrs, telemetry.SagaState.String(t.To))
-			if r.Reason != "" {
-				attrs = append(attrs, telemetry.Reason.String(r.Reason))
-			}
-			if r.Attention != "" {
-				attrs = append(attrs, telemetry.Attention.String(r.Attention))
-			}
-		}
 		// A microsecond apart, so that those of one transaction are shown in their order.
 		at := trace.WithTimestamp(began.Add(time.Duration(i) * time.Microsecond))
-		of, span := e.tracer.Start(ctx, t.Title(undoes(t.Step)), at, trace.WithAttributes(attrs...))
+		of, span := e.tracer.Start(ctx, t.Title(undoes(t.Step)), at)
+		t.describe(span, r)
 		if t.Step != "" {
 			span.End(ended)
 			continue
@@ -141,6 +128,29 @@ func (e *Engine[T]) show(ctx context.Context, r *Record, transitions []Transitio
 		within, end = of, func() { span.End(ended) }
 	}
 	return within, end
+}
+
+// describe puts on the span of a transition what it was.
+func (t Transition) describe(span trace.Span, r *Record) {
+	if !span.IsRecording() {
+		return
+	}
+	attrs := []attribute.KeyValue{telemetry.From.String(t.From), telemetry.Outcome.String(t.To), telemetry.Cause.String(t.Cause)}
+	if t.Undoing() {
+		attrs = append(attrs, telemetry.Undo.Bool(true))
+	}
+	if t.Step != "" {
+		attrs = append(attrs, telemetry.Step.String(t.Step), telemetry.StepKey.String(keys.StepKey(r.ID, t.Step).String()))
+	} else {
+		attrs = append(attrs, telemetry.SagaState.String(t.To))
+		if r.Reason != "" {
+			attrs = append(attrs, telemetry.Reason.String(r.Reason))
+		}
+		if r.Attention != "" {
+			attrs = append(attrs, telemetry.Attention.String(r.Attention))
+		}
+	}
+	span.SetAttributes(attrs...)
 }
 
 // tellSaga tells of a transition of a saga as a whole.

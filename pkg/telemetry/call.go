@@ -71,13 +71,16 @@ func (c *Call) Done(answer, reference, problem string) (began time.Time, took ti
 func (c *Call) send(ctx context.Context, tracer trace.Tracer, provider string, r *http.Request) (context.Context, trace.Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	attrs := append(c.attributes(), Provider.String(provider), semconv.HTTPRequestMethodKey.String(r.Method), semconv.URLFull(addressOf(r.URL)),
+	ctx, c.span = tracer.Start(ctx, provider+" "+c.Operation, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(c.began))
+	if !c.span.IsRecording() {
+		return ctx, c.span
+	}
+	c.span.SetAttributes(c.attributes()...)
+	c.span.SetAttributes(Provider.String(provider), semconv.HTTPRequestMethodKey.String(r.Method), semconv.URLFull(addressOf(r.URL)),
 		semconv.ServerAddress(r.URL.Hostname()))
 	if port, err := strconv.Atoi(r.URL.Port()); err == nil {
-		attrs = append(attrs, semconv.ServerPort(port))
+		c.span.SetAttributes(semconv.ServerPort(port))
 	}
-	ctx, c.span = tracer.Start(ctx, provider+" "+c.Operation, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(c.began),
-		trace.WithAttributes(attrs...))
 	return ctx, c.span
 }
 

@@ -72,15 +72,14 @@ const (
 
 // Attributes of the messaging semantic conventions, v1.43.0, that we set.
 const (
-	MessagingSystem          = semconv.MessagingSystemKey
-	MessagingDestination     = semconv.MessagingDestinationNameKey
-	MessagingSubscription    = semconv.MessagingDestinationSubscriptionNameKey
-	MessagingConsumerGroup   = semconv.MessagingConsumerGroupNameKey
-	MessagingMessageID       = semconv.MessagingMessageIDKey
-	MessagingOperationName   = semconv.MessagingOperationNameKey
-	MessagingOperationType   = semconv.MessagingOperationTypeKey
-	MessagingBatchCount      = semconv.MessagingBatchMessageCountKey
-	MessagingMessageBodySize = semconv.MessagingMessageBodySizeKey
+	MessagingSystem        = semconv.MessagingSystemKey
+	MessagingDestination   = semconv.MessagingDestinationNameKey
+	MessagingSubscription  = semconv.MessagingDestinationSubscriptionNameKey
+	MessagingConsumerGroup = semconv.MessagingConsumerGroupNameKey
+	MessagingMessageID     = semconv.MessagingMessageIDKey
+	MessagingOperationName = semconv.MessagingOperationNameKey
+	MessagingOperationType = semconv.MessagingOperationTypeKey
+	MessagingBatchCount    = semconv.MessagingBatchMessageCountKey
 )
 
 // Values of messaging attributes. The conventions have none for NATS as a system.

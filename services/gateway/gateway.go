@@ -67,7 +67,7 @@ func RunWith(ctx context.Context, cfg Config, opts Options) (err error) {
 		work = context.WithoutCancel(ctx)
 	}
 	logger.LogAttrs(ctx, slog.LevelInfo, "settings", pkgconfig.Effective(pkgconfig.Prefix, cfg)...)
-	a, err := app.New(ctx, cfg, app.Listeners{HTTP: opts.HTTPListener, GRPC: opts.GRPCListener}, tel, logger)
+	a, err := app.New(ctx, cfg, app.Network{HTTP: opts.HTTPListener, GRPC: opts.GRPCListener, Local: opts.Local}, tel, logger)
 	if err != nil {
 		return err
 	}

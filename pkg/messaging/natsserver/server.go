@@ -132,6 +132,11 @@ func (s *Server) waitReady(log *logAdapter) error {
 // URL returns the address for clients.
 func (s *Server) URL() string { return "nats://" + address(s.cfg.Host, s.cfg.Port) }
 
+// InProcessConn makes a connection that does not leave the process. A client that asks for connections here, with
+// nats.InProcessServer, saves the system calls of the network, and waking another process, for each message. It fails once the
+// server was shut down.
+func (s *Server) InProcessConn() (net.Conn, error) { return s.srv.InProcessConn() }
+
 // Config returns the configuration with the port that the server has taken, so that another one can be started in its
 // place.
 func (s *Server) Config() Config { return s.cfg }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -211,11 +212,18 @@ func TestPortTaken(t *testing.T) {
 	if !errors.Is(err, pgcluster.ErrPortTaken) || !strings.Contains(err.Error(), strconv.Itoa(cfg.Port)) {
 		t.Errorf("Start: got %v, want %v with port %d", err, pgcluster.ErrPortTaken, cfg.Port)
 	}
+	data := filepath.Join(cfg.Dir, "data")
+	if _, err := os.Stat(data); !errors.Is(err, fs.ErrNotExist) { // nobody waits for a cluster to be made to hear of it
+		t.Errorf("data after the failure: got %v, want none", err)
+	}
 	if err := l.Close(); err != nil {
 		t.Fatalf("closing: %v", err)
 	}
 	if got := start(t, cfg).Port(); got != cfg.Port { // the failure has left nothing in the way
 		t.Errorf("port: got %d, want %d", got, cfg.Port)
+	}
+	if _, err := os.Stat(data); err != nil {
+		t.Errorf("data after a start: %v", err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
+	"github.com/throughline/throughline/pkg/localnet"
 	"github.com/throughline/throughline/pkg/telemetry"
 )
 
@@ -40,6 +41,8 @@ type ClientConfig struct {
 	Credential string
 	// MaxDuration bounds every call that has no sooner deadline; 0 means DefaultMaxDuration.
 	MaxDuration time.Duration
+	// Local reaches servers of this process without the network; nil reaches all over it.
+	Local *localnet.Network
 	// Telemetry makes spans and metrics, and sends the trace context; nil does neither.
 	Telemetry *telemetry.Telemetry
 	// Options come last.
@@ -74,6 +77,9 @@ func Dial(c ClientConfig) (*grpc.ClientConn, error) {
 	}
 	if c.Telemetry != nil {
 		opts = append(opts, grpc.WithStatsHandler(c.Telemetry.ClientHandler()))
+	}
+	if c.Local != nil {
+		opts = append(opts, grpc.WithContextDialer(c.Local.DialContext))
 	}
 	target, err := targetOf(c.Addr)
 	if err != nil {

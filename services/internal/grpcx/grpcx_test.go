@@ -1,24 +1,18 @@
 package grpcx_test
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/throughline/throughline/pkg/localnet"
 	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
 	"github.com/throughline/throughline/services/internal/grpcx"
 )
@@ -84,230 +78,6 @@ func found(context.Context, *orderv1.GetOrderRequest) (*orderv1.GetOrderResponse
 	return &orderv1.GetOrderResponse{}, nil
 }
 
-func TestErrorsCrossTheWire(t *testing.T) {
-	t.Parallel()
-	_, addr := serve(t, grpcx.ServerConfig{}, func(context.Context, *orderv1.GetOrderRequest) (*orderv1.GetOrderResponse, error) {
-		return nil, fmt.Errorf("looking: %w", grpcx.Error(grpcx.KeyInProgress, "still running",
-			grpcx.WithMetadata("orderId", "o-1"), grpcx.WithRetryAfter(1500*time.Millisecond),
-			grpcx.WithViolations(grpcx.Violation{Path: "lines[0].sku", Detail: "is empty"}, grpcx.Violation{Path: "note", Detail: "is long"})))
-	})
-	err := get(t.Context(), dial(t, grpcx.ClientConfig{Addr: addr}))
-	if got := status.Code(err); got != codes.Aborted {
-		t.Errorf("code: got %v, want %v", got, codes.Aborted)
-	}
-	if got := grpcx.ReasonOf(err); got != grpcx.KeyInProgress {
-		t.Errorf("reason: got %q, want %q", got, grpcx.KeyInProgress)
-	}
-	if got := grpcx.Metadata(err)["orderId"]; got != "o-1" {
-		t.Errorf("metadata orderId: got %q, want o-1", got)
-	}
-	if got, ok := grpcx.RetryDelay(err); !ok || got != 1500*time.Millisecond {
-		t.Errorf("retry delay: got %v, %v, want 1.5s", got, ok)
-	}
-	want := []grpcx.Violation{{Path: "lines[0].sku", Detail: "is empty"}, {Path: "note", Detail: "is long"}}
-	if got := grpcx.Violations(err); len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
-		t.Errorf("violations: got %v, want %v", got, want)
-	}
-}
-
-func TestUnplannedErrorsAreHidden(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		name   string
-		fail   func(context.Context) error
-		code   codes.Code
-		reason grpcx.Reason
-		logged bool
-	}{
-		{"plain error", func(context.Context) error { return errors.New("dsn=hunter2") }, codes.Internal, grpcx.Internal, true},
-		{"foreign status", func(context.Context) error { return status.Error(codes.DataLoss, "hunter2") }, codes.Internal, grpcx.Internal, true},
-		{"panic", func(context.Context) error { panic("hunter2") }, codes.Internal, grpcx.Internal, true},
-		{"own deadline", func(ctx context.Context) error { <-ctx.Done(); return fmt.Errorf("hunter2: %w", ctx.Err()) },
-			codes.DeadlineExceeded, grpcx.Deadline, false},
-		{"a neighbour away", func(context.Context) error { return status.Error(codes.Unavailable, "hunter2") },
-			codes.Unavailable, grpcx.Unavailable, false},
-		{"not served", func(context.Context) error { return status.Error(codes.Unimplemented, "hunter2") },
-			codes.Unimplemented, grpcx.NotImplemented, false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			var log syncBuffer
-			c := grpcx.ServerConfig{Logger: slog.New(slog.NewTextHandler(&log, nil)), MaxDuration: 100 * time.Millisecond}
-			_, addr := serve(t, c, func(ctx context.Context, _ *orderv1.GetOrderRequest) (*orderv1.GetOrderResponse, error) {
-				return nil, tt.fail(ctx)
-			})
-			err := get(t.Context(), dial(t, grpcx.ClientConfig{Addr: addr}))
-			if status.Code(err) != tt.code || grpcx.ReasonOf(err) != tt.reason {
-				t.Errorf("got %v %q, want %v %q", status.Code(err), grpcx.ReasonOf(err), tt.code, tt.reason)
-			}
-			if strings.Contains(err.Error(), "hunter2") {
-				t.Errorf("the caller was told %q", err)
-			}
-			if got := strings.Contains(log.String(), "hunter2"); got != tt.logged {
-				t.Errorf("logged: got %v, want %v: %s", got, tt.logged, log.String())
-			}
-		})
-	}
-}
-
-func TestCredential(t *testing.T) {
-	t.Parallel()
-	_, addr := serve(t, grpcx.ServerConfig{Credentials: []string{"new", "old", ""}}, found)
-	// Without the clients' own health check, which would already find that nothing is to be had here.
-	bare, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatalf("NewClient: %v", err)
-	}
-	t.Cleanup(func() { _ = bare.Close() })
-	for header, want := range map[string]grpcx.Reason{
-		"Bearer new": "", "Bearer old": "", "": grpcx.Unauthenticated, "Bearer ": grpcx.Unauthenticated,
-		"Bearer ne": grpcx.Unauthenticated, "Bearer newer": grpcx.Unauthenticated, "new": grpcx.Unauthenticated,
-	} {
-		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", header)
-		if got := grpcx.ReasonOf(get(ctx, bare)); got != want {
-			t.Errorf("authorization %q: got %q, want %q", header, got, want)
-		}
-		stream, err := healthpb.NewHealthClient(bare).Watch(ctx, &healthpb.HealthCheckRequest{})
-		if err == nil {
-			_, err = stream.Recv()
-		}
-		if got := grpcx.ReasonOf(err); got != want {
-			t.Errorf("authorization %q on a stream: got %v, want %q", header, err, want)
-		}
-	}
-	if err := get(t.Context(), dial(t, grpcx.ClientConfig{Addr: addr, Credential: "old"})); err != nil {
-		t.Errorf("GetOrder over Dial: %v", err)
-	}
-	if err := get(t.Context(), dial(t, grpcx.ClientConfig{Addr: addr, Credential: "wrong"})); status.Code(err) != codes.Unavailable {
-		t.Errorf("GetOrder over Dial with the wrong credential: got %v, want %v", err, codes.Unavailable)
-	}
-	if _, err := grpcx.NewServer(grpcx.ServerConfig{Credentials: []string{""}}); !errors.Is(err, grpcx.ErrNoCredential) {
-		t.Errorf("NewServer without a credential: got %v, want ErrNoCredential", err)
-	}
-	if _, err := grpcx.Dial(grpcx.ClientConfig{Addr: addr}); !errors.Is(err, grpcx.ErrNoCredential) {
-		t.Errorf("Dial without a credential: got %v, want ErrNoCredential", err)
-	}
-	if _, err := grpcx.Dial(grpcx.ClientConfig{Addr: " ,", Credential: "x"}); !errors.Is(err, grpcx.ErrNoAddress) {
-		t.Errorf("Dial without an address: got %v, want ErrNoAddress", err)
-	}
-}
-
-// Services that are for operators take their credential and no other; it opens nothing else.
-func TestOperatorCredential(t *testing.T) {
-	t.Parallel()
-	const reserved = "throughline.order.v1.OrderService"
-	_, addr := serve(t, grpcx.ServerConfig{
-		Credentials: []string{"service"}, Operators: grpcx.Operators{Services: []string{reserved}, Credentials: []string{"operator", ""}},
-	}, found)
-	for credential, want := range map[string]grpcx.Reason{"operator": "", "service": grpcx.Unauthenticated} {
-		if got := grpcx.ReasonOf(get(t.Context(), dial(t, grpcx.ClientConfig{Addr: addr, Credential: credential}))); got != want {
-			t.Errorf("the operators' service with the %s credential: got %q, want %q", credential, got, want)
-		}
-	}
-	_, addr = serve(t, grpcx.ServerConfig{
-		Credentials: []string{"service"}, Operators: grpcx.Operators{Services: []string{"other.Service"}, Credentials: []string{"operator"}},
-	}, found)
-	for credential, want := range map[string]grpcx.Reason{"service": "", "operator": grpcx.Unauthenticated} {
-		if got := grpcx.ReasonOf(get(t.Context(), dial(t, grpcx.ClientConfig{Addr: addr, Credential: credential}))); got != want {
-			t.Errorf("another service with the %s credential: got %q, want %q", credential, got, want)
-		}
-	}
-	_, addr = serve(t, grpcx.ServerConfig{
-		Credentials: []string{"service"}, Operators: grpcx.Operators{Shared: []string{reserved}, Credentials: []string{"operator"}},
-	}, found)
-	for credential, allowed := range map[string]bool{"service": true, "operator": true, "other": false} {
-		if err := get(t.Context(), dial(t, grpcx.ClientConfig{Addr: addr, Credential: credential})); (err == nil) != allowed {
-			t.Errorf("a shared service with the %s credential: got %v, want allowed %v", credential, err, allowed)
-		}
-	}
-	_, addr = serve(t, grpcx.ServerConfig{Credentials: []string{"service"}, Operators: grpcx.Operators{Services: []string{reserved}}}, found)
-	if got := grpcx.ReasonOf(get(t.Context(), dial(t, grpcx.ClientConfig{Addr: addr, Credential: "service"}))); got != grpcx.Unauthenticated {
-		t.Errorf("the operators' service where there is no operator credential: got %q, want %q", got, grpcx.Unauthenticated)
-	}
-	_, err := grpcx.NewServer(grpcx.ServerConfig{Credentials: []string{"a", "b"}, Operators: grpcx.Operators{Credentials: []string{"b"}}})
-	if !errors.Is(err, grpcx.ErrSameCredential) {
-		t.Errorf("NewServer with one credential for both: got %v, want ErrSameCredential", err)
-	}
-}
-
-func TestBearer(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		values []string
-		want   string
-		ok     bool
-	}{
-		{[]string{"Bearer abc"}, "abc", true},
-		{[]string{" bearer   abc "}, "abc", true},
-		{nil, "", false},
-		{[]string{""}, "", false},
-		{[]string{"Bearer"}, "", false},
-		{[]string{"Bearer "}, "", false},
-		{[]string{"Basic abc"}, "", false},
-		{[]string{"abc"}, "", false},
-		{[]string{"Bearer a b"}, "", false},
-		{[]string{"Bearer a,Bearer b"}, "", false},
-		{[]string{"Bearer a", "Bearer a"}, "", false},
-	}
-	for _, tt := range tests {
-		if got, ok := grpcx.Bearer(tt.values); got != tt.want || ok != tt.ok {
-			t.Errorf("Bearer(%q): got %q, %v, want %q, %v", tt.values, got, ok, tt.want, tt.ok)
-		}
-	}
-}
-
-func TestOutgoingIsMadeFromScratch(t *testing.T) {
-	t.Parallel()
-	seen := make(chan metadata.MD, 1)
-	_, addr := serve(t, grpcx.ServerConfig{}, func(ctx context.Context, _ *orderv1.GetOrderRequest) (*orderv1.GetOrderResponse, error) {
-		md, _ := metadata.FromIncomingContext(ctx)
-		seen <- md.Copy()
-		return &orderv1.GetOrderResponse{}, nil
-	})
-	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("client-id", "evil", "x-internal", "1"))
-	ctx = metadata.AppendToOutgoingContext(ctx, "client-id", "evil", "authorization", "Bearer stolen")
-	ctx = grpcx.Outgoing(ctx, grpcx.Entries{ClientID: "storefront", IdempotencyKey: ` a "quoted", key `})
-	if err := get(ctx, dial(t, grpcx.ClientConfig{Addr: addr})); err != nil {
-		t.Fatalf("GetOrder: %v", err)
-	}
-	md := <-seen
-	for name, want := range map[string]string{
-		"client-id": "storefront", "idempotency-key": ` a "quoted", key `, "authorization": "Bearer " + credential, "x-internal": "",
-	} {
-		if got := strings.Join(md.Get(name), "|"); got != want {
-			t.Errorf("%s: got %q, want %q", name, got, want)
-		}
-	}
-}
-
-func TestIncomingEntries(t *testing.T) {
-	t.Parallel()
-	incoming := func(kv ...string) context.Context {
-		return metadata.NewIncomingContext(context.Background(), metadata.Pairs(kv...))
-	}
-	if got, err := grpcx.ClientID(incoming("client-id", "a")); got != "a" || err != nil {
-		t.Errorf("ClientID: got %q, %v, want a", got, err)
-	}
-	for _, ctx := range []context.Context{context.Background(), incoming("client-id", ""), incoming("client-id", "a", "client-id", "b")} {
-		if got, err := grpcx.ClientID(ctx); grpcx.ReasonOf(err) != grpcx.Internal {
-			t.Errorf("ClientID: got %q, %v, want INTERNAL", got, err)
-		}
-	}
-	if got, err := grpcx.IdempotencyKey(incoming("idempotency-key", "k")); got != "k" || err != nil {
-		t.Errorf("IdempotencyKey: got %q, %v, want k", got, err)
-	}
-	for want, ctx := range map[grpcx.Reason]context.Context{
-		grpcx.KeyMissing:  incoming(),
-		grpcx.KeyEmpty:    incoming("idempotency-key", ""),
-		grpcx.KeyRepeated: incoming("idempotency-key", "k", "idempotency-key", "k"),
-	} {
-		if got, err := grpcx.IdempotencyKey(ctx); grpcx.ReasonOf(err) != want {
-			t.Errorf("IdempotencyKey: got %q, %v, want %s", got, err, want)
-		}
-	}
-}
-
 func TestDeadlines(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -342,21 +112,6 @@ func TestDeadlines(t *testing.T) {
 				t.Errorf("time left at the server: got %v, want more than %v and at most %v", got, tt.above, tt.most)
 			}
 		})
-	}
-}
-
-func TestLargeAnswerHeaderArrives(t *testing.T) {
-	t.Parallel()
-	body := bytes.Repeat([]byte(`{"é":"`+"\x00\xff"+`"}`), 40<<10) // 400 KiB, more than any stored answer
-	_, addr := serve(t, grpcx.ServerConfig{}, func(ctx context.Context, _ *orderv1.GetOrderRequest) (*orderv1.GetOrderResponse, error) {
-		return &orderv1.GetOrderResponse{}, grpc.SetHeader(ctx, metadata.Pairs(grpcx.MetadataHTTPBody, string(body)))
-	})
-	var header metadata.MD
-	if err := get(t.Context(), dial(t, grpcx.ClientConfig{Addr: addr}), grpc.Header(&header)); err != nil {
-		t.Fatalf("GetOrder: %v", err)
-	}
-	if got := header.Get(grpcx.MetadataHTTPBody); len(got) != 1 || got[0] != string(body) {
-		t.Errorf("body: got %d values, want the one that was sent", len(got))
 	}
 }
 
@@ -396,6 +151,61 @@ func TestInstances(t *testing.T) {
 	}
 }
 
+// A server of this process is reached through it, and others over the network; health checks and several instances go the same way.
+func TestLocal(t *testing.T) {
+	t.Parallel()
+	network := localnet.New()
+	ways := make(chan string, 16)
+	listen := func(in *localnet.Network) string {
+		s, err := grpcx.NewServer(grpcx.ServerConfig{Credentials: []string{credential}})
+		if err != nil {
+			t.Fatalf("NewServer: %v", err)
+		}
+		orderv1.RegisterOrderServiceServer(s, service{get: func(ctx context.Context, r *orderv1.GetOrderRequest) (*orderv1.GetOrderResponse, error) {
+			p, _ := peer.FromContext(ctx)
+			ways <- p.Addr.Network()
+			return found(ctx, r)
+		}})
+		var lc net.ListenConfig
+		lis, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatalf("listening: %v", err)
+		}
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			_ = s.Serve(in.Listen(lis))
+		}()
+		t.Cleanup(func() { s.Stop(); <-served })
+		return lis.Addr().String()
+	}
+	here, elsewhere := listen(network), listen(nil)
+	for _, tc := range []struct {
+		addr  string
+		local *localnet.Network
+		want  []string
+	}{
+		{here, network, []string{"pipe"}},
+		{here, nil, []string{"tcp"}},
+		{elsewhere, network, []string{"tcp"}},
+		{here + "," + elsewhere, network, []string{"pipe", "tcp"}},
+	} {
+		conn := dial(t, grpcx.ClientConfig{Addr: tc.addr, Local: tc.local})
+		seen := make(map[string]bool)
+		for n := 0; len(seen) < len(tc.want) && n < 10_000; n++ {
+			if err := get(t.Context(), conn, grpc.WaitForReady(true)); err != nil {
+				t.Fatalf("calling %s: %v", tc.addr, err)
+			}
+			seen[<-ways] = true
+		}
+		for _, way := range tc.want {
+			if !seen[way] {
+				t.Errorf("calling %s: got calls by %v, want %v", tc.addr, seen, tc.want)
+			}
+		}
+	}
+}
+
 func TestDrainCutsOffWhenForced(t *testing.T) {
 	t.Parallel()
 	entered := make(chan struct{})
@@ -414,35 +224,6 @@ func TestDrainCutsOffWhenForced(t *testing.T) {
 	if got := status.Code(<-failed); got != codes.Unavailable {
 		t.Errorf("the call in hand: got %v, want %v", got, codes.Unavailable)
 	}
-}
-
-func TestReasonsAreDistinct(t *testing.T) {
-	t.Parallel()
-	titles := map[string]grpcx.Reason{}
-	for _, r := range grpcx.Reasons() {
-		m := r.Meaning()
-		if other, taken := titles[m.Title]; taken {
-			t.Errorf("%s and %s have the title %q", r, other, m.Title)
-		}
-		titles[m.Title] = r
-		if m.Status < 400 || m.Code == codes.OK {
-			t.Errorf("%s: got status %d and code %v, want an error", r, m.Status, m.Code)
-		}
-		if got := grpcx.ReasonOf(grpcx.Error(r, "x")); got != r {
-			t.Errorf("ReasonOf(Error(%s)): got %q", r, got)
-		}
-		if (r == grpcx.Internal) != (m.Status == 500) {
-			t.Errorf("%s: status %d, and only INTERNAL may have 500", r, m.Status)
-		}
-	}
-	if got, want := grpcx.KeyNotPrintable.ProblemType(), "https://throughline.dev/problems/key-not-printable"; got != want {
-		t.Errorf("ProblemType: got %q, want %q", got, want)
-	}
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
 }
 
 func (s *syncBuffer) Write(p []byte) (int, error) {

@@ -8,10 +8,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
 	"google.golang.org/grpc"
 
 	"github.com/throughline/throughline/pkg/inbox"
 	"github.com/throughline/throughline/pkg/lifecycle"
+	"github.com/throughline/throughline/pkg/localnet"
 	"github.com/throughline/throughline/pkg/messaging"
 	"github.com/throughline/throughline/pkg/outbox"
 	"github.com/throughline/throughline/pkg/postgres"
@@ -55,8 +57,9 @@ type Runtime struct {
 	Conn *messaging.Conn
 	// Relay is running when the parts run.
 	Relay *outbox.Relay
-	// Outside is [Options.Outside].
+	// Outside is [Options.Outside], and Local [Options.Local].
 	Outside http.RoundTripper
+	Local   *localnet.Network
 }
 
 // Parts are what is particular to one service.
@@ -131,6 +134,12 @@ type Options struct {
 	Outside http.RoundTripper
 	// QueryTracer sees each query that the service sends to its database, for measurements; nil leaves that to the traces.
 	QueryTracer pgx.QueryTracer
+	// Broker is the NATS server that Config names, where it runs in this process; nil connects over the network, as the console always does.
+	Broker nats.InProcessConnProvider
+	// Local is where the services of this process find each other's gRPC; nil is the network.
+	Local *localnet.Network
+	// ServerGate is what services go through that have their databases on one server, on this machine; nil is open.
+	ServerGate *postgres.Gate
 	// Work ends the work in hand at once; nil leaves it Config.Grace.
 	Work context.Context //nolint:containedctx // it is handed on at once and never kept
 	// GRPCListener, HTTPListener and WebhookListener take the place of the addresses. They are closed at the end.

@@ -68,7 +68,8 @@ func (s *server) run(stop, work context.Context, ready func()) error {
 	defer pool.Close()
 	s.state.set("building the service", nil)
 	conn, err := messaging.Connect(messaging.Config{
-		URL: s.spec.Config.NATSURL, Name: s.spec.Name, Logger: s.log, Tracer: s.tracer(), Meter: s.tel.Meter(messagingMeter),
+		URL: s.spec.Config.NATSURL, InProcess: s.opts.Broker, Name: s.spec.Name, Logger: s.log, Tracer: s.tracer(),
+		Meter: s.tel.Meter(messagingMeter),
 	})
 	if err != nil {
 		return err
@@ -128,11 +129,11 @@ func (s *server) openDatabase(ctx context.Context, owner string) (*pgxpool.Pool,
 // build makes the parts, in the order in which they start.
 func (s *server) build(ctx context.Context, owner string, pool *pgxpool.Pool, conn *messaging.Conn) (*lifecycle.Group, error) {
 	rt := &Runtime{
-		Name: s.spec.Name, Owner: owner, Logger: s.log, Telemetry: s.tel, Pool: pool, Gate: postgres.NewGate(), Conn: conn,
+		Name: s.spec.Name, Owner: owner, Logger: s.log, Telemetry: s.tel, Pool: pool, Gate: postgres.NewGate(s.opts.ServerGate), Conn: conn,
 		Relay: outbox.NewRelay(pool, conn, outbox.Config{
 			Owner: owner, Retention: s.spec.Config.OutboxRetention, Logger: s.log, Meter: s.tel.Meter(outboxMeter),
 		}),
-		Outside: s.opts.Outside,
+		Outside: s.opts.Outside, Local: s.opts.Local,
 	}
 	parts, err := s.spec.Build(ctx, rt)
 	if err != nil {
@@ -181,7 +182,7 @@ func (s *server) build(ctx context.Context, owner string, pool *pgxpool.Pool, co
 		if parts.Draining != nil {
 			defer context.AfterFunc(stop, parts.Draining)()
 		}
-		return serveGRPC(api, s.grpc, stop, work, ready)
+		return serveGRPC(api, s.opts.Local.Listen(s.grpc), stop, work, ready)
 	})
 	if s.webhooks != nil && parts.Webhooks != nil {
 		group.AddFunc("webhooks", func(stop, work context.Context, ready func()) error {

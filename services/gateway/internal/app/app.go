@@ -13,6 +13,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/throughline/throughline/pkg/lifecycle"
+	"github.com/throughline/throughline/pkg/localnet"
 	"github.com/throughline/throughline/pkg/telemetry"
 	orderv1 "github.com/throughline/throughline/proto/gen/throughline/order/v1"
 	"github.com/throughline/throughline/services/gateway/internal/config"
@@ -35,25 +36,30 @@ type App struct {
 	grpc   net.Listener
 }
 
-// Listeners take the place of a configuration's addresses where they are not nil. They are closed with the App.
-type Listeners struct{ HTTP, GRPC net.Listener }
+// Network is what a process that holds more than a gateway gives to it. Where HTTP and GRPC are not nil they take the place of the
+// configuration's addresses; they are closed with the App. Local reaches the order service if it is in this process.
+type Network struct {
+	HTTP, GRPC net.Listener
+	Local      *localnet.Network
+}
 
 // New makes a gateway and binds its ports, so that a port that is taken is an error before anything runs. Run or Close it.
-func New(ctx context.Context, cfg config.Config, ls Listeners, tel *telemetry.Telemetry, logger *slog.Logger) (*App, error) {
-	a := &App{group: lifecycle.New(logger, cfg.Grace), http: ls.HTTP, grpc: ls.GRPC}
-	if err := a.wire(ctx, cfg, tel, logger); err != nil {
+func New(ctx context.Context, cfg config.Config, network Network, tel *telemetry.Telemetry, logger *slog.Logger) (*App, error) {
+	a := &App{group: lifecycle.New(logger, cfg.Grace), http: network.HTTP, grpc: network.GRPC}
+	if err := a.wire(ctx, cfg, network.Local, tel, logger); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	return a, nil
 }
 
-func (a *App) wire(ctx context.Context, cfg config.Config, tel *telemetry.Telemetry, logger *slog.Logger) error {
+func (a *App) wire(ctx context.Context, cfg config.Config, local *localnet.Network, tel *telemetry.Telemetry, logger *slog.Logger) error {
 	clients, err := cfg.Clients()
 	if err != nil {
 		return fmt.Errorf("reading API keys: %w", err)
 	}
 	a.orders, err = grpcx.Dial(grpcx.ClientConfig{
-		Addr: cfg.OrderAddr, Credential: cfg.ServiceCredential, MaxDuration: cfg.CallTimeout + grpcapi.MaxWait, Telemetry: tel,
+		Addr: cfg.OrderAddr, Credential: cfg.ServiceCredential, MaxDuration: cfg.CallTimeout + grpcapi.MaxWait,
+		Local: local, Telemetry: tel,
 	})
 	if err != nil {
 		return fmt.Errorf("connecting to the order service: %w", err)

@@ -271,7 +271,7 @@ func start(t *testing.T, change ...func(*config.Config)) *edge {
 	for _, c := range change {
 		c(&cfg)
 	}
-	if e.app, err = app.New(t.Context(), cfg, app.Listeners{}, e.tel, logger); err != nil {
+	if e.app, err = app.New(t.Context(), cfg, app.Network{}, e.tel, logger); err != nil {
 		t.Fatalf("making the gateway: %v", err)
 	}
 	e.base = "http://" + e.app.HTTPAddr()

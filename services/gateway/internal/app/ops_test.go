@@ -71,11 +71,11 @@ func TestPortTaken(t *testing.T) {
 	t.Cleanup(func() { _ = l.Close() })
 	e := start(t)
 	cfg := config.Config{HTTPAddr: "127.0.0.1:0", GRPCAddr: l.Addr().String(), OrderAddr: "127.0.0.1:1", ServiceCredential: credential}
-	if _, err := app.New(t.Context(), cfg, app.Listeners{}, e.tel, discard()); err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
+	if _, err := app.New(t.Context(), cfg, app.Network{}, e.tel, discard()); err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
 		t.Errorf("New: got %v, want an error that names %s", err, l.Addr())
 	}
 	cfg.ServiceCredential = ""
-	if _, err := app.New(t.Context(), cfg, app.Listeners{}, e.tel, discard()); !errors.Is(err, grpcx.ErrNoCredential) {
+	if _, err := app.New(t.Context(), cfg, app.Network{}, e.tel, discard()); !errors.Is(err, grpcx.ErrNoCredential) {
 		t.Errorf("New without a credential: got %v, want ErrNoCredential", err)
 	}
 }

@@ -130,7 +130,7 @@ func (c connections) close() error {
 func connect(cfg config.Config, rt *service.Runtime) (stepapi.Participants, connections, error) {
 	participants, conns := stepapi.Participants{}, connections{}
 	for name, addr := range map[string]string{topology.Payment: cfg.PaymentAddr, topology.Shipping: cfg.ShippingAddr} {
-		conn, err := grpcx.Dial(grpcx.ClientConfig{Addr: addr, Credential: cfg.ServiceCredential, Telemetry: rt.Telemetry})
+		conn, err := grpcx.Dial(grpcx.ClientConfig{Addr: addr, Credential: cfg.ServiceCredential, Local: rt.Local, Telemetry: rt.Telemetry})
 		if err != nil {
 			return nil, nil, fmt.Errorf("connecting to %s: %w", name, errors.Join(err, conns.close()))
 		}

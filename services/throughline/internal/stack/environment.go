@@ -2,6 +2,10 @@ package stack
 
 import (
 	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/throughline/throughline/pkg/postgres"
 )
 
 // The services, in the order of their start.
@@ -28,6 +32,8 @@ func (o *Options) instances(service string) int {
 type needs struct {
 	databases   map[string]string
 	nats        string
+	broker      nats.InProcessConnProvider // nil if it runs elsewhere
+	gate        *postgres.Gate             // nil if the databases are elsewhere
 	provider    string
 	providerKey string
 	carrier     string

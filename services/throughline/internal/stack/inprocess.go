@@ -3,6 +3,7 @@ package stack
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	"github.com/throughline/throughline/pkg/config"
 	"github.com/throughline/throughline/services/console"
@@ -27,19 +28,19 @@ func (s *Stack) inProcess(stop, work context.Context, service string, instance i
 	switch service {
 	case Gateway:
 		err = runWith(environ, func(cfg gateway.Config) error {
-			return gateway.RunWith(stop, cfg, gateway.Options{Logger: logger, Work: work})
+			return gateway.RunWith(stop, cfg, gateway.Options{Logger: logger, Work: work, Local: s.local})
 		})
 	case Order:
 		err = runWith(environ, func(cfg order.Config) error {
-			return order.RunWith(stop, cfg, order.Options{Logger: logger, Work: work})
+			return order.RunWith(stop, cfg, s.shared(logger, work))
 		})
 	case Payment:
 		err = runWith(environ, func(cfg payment.Config) error {
-			return payment.RunWith(stop, cfg, payment.Options{Logger: logger, Work: work})
+			return payment.RunWith(stop, cfg, s.shared(logger, work))
 		})
 	case Shipping:
 		err = runWith(environ, func(cfg shipping.Config) error {
-			return shipping.RunWith(stop, cfg, shipping.Options{Logger: logger, Work: work})
+			return shipping.RunWith(stop, cfg, s.shared(logger, work))
 		})
 	case Console:
 		err = runWith(environ, func(cfg console.Config) error {
@@ -52,6 +53,11 @@ func (s *Stack) inProcess(stop, work context.Context, service string, instance i
 		return fmt.Errorf("running %s: %w", instanceName(service, instance), err)
 	}
 	return nil
+}
+
+// shared is what the services with a database have from this process.
+func (s *Stack) shared(logger *slog.Logger, work context.Context) order.Options {
+	return order.Options{Logger: logger, Work: work, Broker: s.needs.broker, Local: s.local, ServerGate: s.needs.gate}
 }
 
 func runWith[T any](environ []string, run func(T) error) error {

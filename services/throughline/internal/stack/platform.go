@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/throughline/throughline/pkg/lifecycle"
 	"github.com/throughline/throughline/pkg/messaging/natsserver"
+	"github.com/throughline/throughline/pkg/postgres"
 	"github.com/throughline/throughline/pkg/postgres/pgcluster"
 	"github.com/throughline/throughline/services/simulator/carrier"
 	"github.com/throughline/throughline/services/simulator/payment"
@@ -101,7 +103,7 @@ func (s *Stack) postgres(n *needs) lifecycle.Func {
 				s.options.Logger.Error("stopping Postgres failed", "service", "throughline", "error", err)
 			}
 		}()
-		n.databases = make(map[string]string)
+		n.databases, n.gate = make(map[string]string), postgres.NewServerGate(runtime.GOMAXPROCS(0))
 		for _, service := range []string{Order, Payment, Shipping} {
 			name, password := "throughline_"+service, secret()
 			if err := cluster.CreateDatabase(starting, name, name, password); err != nil {
@@ -129,7 +131,7 @@ func (s *Stack) jetstream(n *needs) lifecycle.Func {
 			return fmt.Errorf("starting JetStream: %w", err)
 		}
 		defer server.Shutdown()
-		n.nats = server.URL()
+		n.nats, n.broker = server.URL(), server
 		ready()
 		<-stop.Done()
 		return nil

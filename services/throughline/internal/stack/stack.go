@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/throughline/throughline/pkg/lifecycle"
+	"github.com/throughline/throughline/pkg/localnet"
 )
 
 // readyTimeout bounds the start of one service, which may have to wait for a port or recover.
@@ -19,6 +20,7 @@ const readyTimeout = 2 * time.Minute
 type Stack struct {
 	options Options
 	needs   needs
+	local   *localnet.Network // between the services that run in this process
 }
 
 // Options are what the stack runs with.
@@ -90,7 +92,7 @@ func Run(stop, work context.Context, o Options, ready func(*Stack)) (err error) 
 	if err := o.checkPorts(stop); err != nil {
 		return err
 	}
-	s := &Stack{options: o}
+	s := &Stack{options: o, local: localnet.New()}
 	g := lifecycle.New(o.Logger.With("service", "throughline"), o.Grace+stopTimeout)
 	if err := s.addPlatform(g, &s.needs); err != nil {
 		return err

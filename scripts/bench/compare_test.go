@@ -59,7 +59,7 @@ func TestResultsAreKept(t *testing.T) {
 	r := &results{about: map[string]any{"commit": "abc", "rounds": 3}, systems: map[string]figures{
 		ceilingSingle: {keyRate: 100}, ceilingBatched: {keyRate: 400, "p50_ms": 5}, inProcess: {keyRate: 200, "p50_ms": 8},
 	}}
-	r.addRatios()
+	addRatios(r.systems)
 	if err := r.save(path); err != nil {
 		t.Fatal(err)
 	}
@@ -81,9 +81,66 @@ func TestResultsAreKept(t *testing.T) {
 
 func TestMedians(t *testing.T) {
 	t.Parallel()
-	got := medians([]figures{{"a": 3, "b": 1}, {"a": 1}, {"a": 2}})
-	if got["a"] != 2 || got["b"] != 1 {
-		t.Errorf("got %v, want a 2 and b 1", got)
+	got := medians([]figures{{"a": 3, "b": 1, "c": 4}, {"a": 1}, {"a": 2, "c": 1}})
+	if got["a"] != 2 || got["b"] != 1 || got["c"] != 2.5 {
+		t.Errorf("got %v, want a 2, b 1 and c 2.5", got)
+	}
+}
+
+// TestRatiosAreOfOneTurn has a machine that is twice as fast in the second turn, and a product that is at half of the ceiling in each but
+// the last.
+func TestRatiosAreOfOneTurn(t *testing.T) {
+	t.Parallel()
+	turn := func(ceiling, product float64) map[string]figures {
+		return map[string]figures{ceilingBatched: {keyRate: ceiling}, inProcess: {keyRate: product}}
+	}
+	got := ofTurns([]map[string]figures{turn(400, 200), turn(800, 400), turn(1000, 300)})[inProcess]
+	if want := (figures{keyRate: 300, "ratio_to_batched_ceiling": 0.5}); got[keyRate] != want[keyRate] || got["ratio_to_batched_ceiling"] != want["ratio_to_batched_ceiling"] {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestGroups(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		names []string
+		want  [][]string
+	}{
+		{[]string{ceilingBatched, inProcess}, [][]string{{ceilingBatched, inProcess}}},
+		{[]string{traced}, [][]string{{inProcess, traced}}},
+		{
+			[]string{ceilingSingle, ceilingBatched, inProcess, overHTTP, apart, sampled, traced},
+			[][]string{{ceilingSingle, ceilingBatched, inProcess, overHTTP}, {inProcess, apart, sampled, traced}},
+		},
+	} {
+		if got := groups(tc.names); !slices.EqualFunc(got, tc.want, slices.Equal) {
+			t.Errorf("%v: got %v, want %v", tc.names, got, tc.want)
+		}
+	}
+}
+
+func TestVariantsAreBesideTheProduct(t *testing.T) {
+	t.Parallel()
+	got := ofTurns([]map[string]figures{
+		{ceilingBatched: {keyRate: 900}, inProcess: {keyRate: 450}},
+		{inProcess: {keyRate: 200, "cpu_ms_per_order": 5}, traced: {keyRate: 180, "cpu_ms_per_order": 7, "collector_cpu_ms_per_order": 1}},
+	})
+	if f := got[traced]; f["ratio_to_inprocess"] != 0.9 || f["ratio_cpu_to_inprocess"] != 1.2 {
+		t.Errorf("got %v, want 0.9 of the rate and 1.2 of the CPU", f)
+	}
+	if f := got[inProcess]; f["ratio_to_batched_ceiling"] != 0.5 {
+		t.Errorf("got %v of the ceiling, want 0.5", f["ratio_to_batched_ceiling"])
+	}
+}
+
+func TestNoneStoredIsOfTheSameTurn(t *testing.T) {
+	t.Parallel()
+	f := figures{keyRate: 180, keyRate + suffixMany: 300}
+	f.addNone(figures{keyRate: 200, keyRate + suffixMany: 400})
+	for key, want := range (figures{keyNone: 200, "ratio_to_none_stored": 0.9, keyNone + suffixMany: 400, "ratio_to_none_stored" + suffixMany: 0.75}) {
+		if f[key] != want {
+			t.Errorf("got %s %v, want %v", key, f[key], want)
+		}
 	}
 }
 
@@ -111,8 +168,8 @@ func TestCheckRoom(t *testing.T) {
 		want   error
 	}{
 		{nil, 0, nil},
-		{[]int{1_000_000, 5_000_000}, 47e9, nil},
-		{[]int{5_000_000, 1_000_000}, 46e9, errRoom},
+		{[]int{1_000_000, 5_000_000}, 53e9, nil},
+		{[]int{5_000_000, 1_000_000}, 52e9, errRoom},
 	} {
 		if err := checkRoom(tc.stored, tc.free); !errors.Is(err, tc.want) {
 			t.Errorf("%v orders with %d bytes free: got %v, want %v", tc.stored, tc.free, err, tc.want)

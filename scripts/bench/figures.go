@@ -16,6 +16,7 @@ type figures map[string]float64
 
 const (
 	keyRate    = "orders_per_s"
+	keyNone    = "orders_per_s_none_stored" // in the same turn
 	suffixMany = "_256"
 )
 
@@ -90,6 +91,14 @@ const (
 	idle = ""
 	half = "half_"
 )
+
+// addNone puts a system with many stored orders beside the same one with none.
+func (f figures) addNone(none figures) {
+	for _, suffix := range []string{"", suffixMany} {
+		f[keyNone+suffix] = none[keyRate+suffix]
+		f["ratio_to_none_stored"+suffix] = f[keyRate+suffix] / none[keyRate+suffix]
+	}
+}
 
 // addTimes adds what orders took.
 func (f figures) addTimes(prefix string, placed, completed load.Quantiles) {

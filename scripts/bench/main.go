@@ -68,7 +68,7 @@ func parse(args []string, usage io.Writer) (options, error) {
 	f.SetOutput(usage)
 	f.StringVar(&o.dir, "dir", ".run/bench", "folder of the cluster, the logs and latest.json")
 	quick := f.Bool("quick", false, "one short round without stored orders; ends within a minute")
-	rounds := f.Int("rounds", 0, "how often each system is measured; results are medians (0: what the plan says)")
+	rounds := f.Int("rounds", 0, "how often the systems are started, on new databases, and measured in turns; results are medians (0: what the plan says)")
 	systems := f.String("systems", "", "the systems to measure, with commas between; empty means all")
 	stored := f.String("stored", "1000000,5000000", "numbers of stored orders to measure with, beside none")
 	f.IntVar(&o.top, "top", 0, "list so many statements of each system, those that cost most")

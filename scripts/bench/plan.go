@@ -4,8 +4,10 @@ import "time"
 
 // plan is how long what is measured.
 type plan struct {
-	quick  bool
-	rounds int
+	quick bool
+	// rounds is how often all systems are started on new databases, and turns how often each is measured then at each load. With many
+	// stored orders there is one round.
+	rounds, turns, storedTurns int
 	// warm is how long a load runs before it is measured, saturated how long it is then.
 	warm, saturated time.Duration
 	// stored is how many orders the databases hold from the beginning: on tables that were empty a moment ago the server reads all
@@ -15,13 +17,16 @@ type plan struct {
 	idle, half time.Duration
 }
 
-// A round of four systems takes 4 × (2 × (3 + 10) + 1 + 5 + 1 + 5) s, two and a half minutes, and three of them show what is
-// noise.
-var full = plan{rounds: 3, stored: 20_000, warm: 3 * time.Second, saturated: 10 * time.Second, idle: 5 * time.Second, half: 5 * time.Second}
+// Rates drift within minutes by more than what is to be seen. So windows are short, those that are compared follow each other within seconds,
+// and what is told is the median of many turns' ratios.
+var full = plan{
+	rounds: 2, turns: 4, storedTurns: 4, stored: 20_000,
+	warm: 2 * time.Second, saturated: 3 * time.Second, idle: 3 * time.Second, half: 3 * time.Second,
+}
 
 // quickPlan ends within a minute, with 15 s for the cluster and the recording.
 var quickPlan = plan{
-	quick: true, rounds: 1, stored: 5_000, warm: 700 * time.Millisecond, saturated: 2 * time.Second, idle: 1500 * time.Millisecond, half: 1500 * time.Millisecond,
+	quick: true, rounds: 1, turns: 1, stored: 2_000, warm: 700 * time.Millisecond, saturated: 1600 * time.Millisecond, idle: time.Second, half: time.Second,
 }
 
 // The numbers of orders in flight that systems are measured at.

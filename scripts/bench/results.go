@@ -25,7 +25,7 @@ type results struct {
 
 func newResults(b *bench) *results {
 	about := map[string]any{
-		"at": b.began.UTC().Format(time.RFC3339), "quick": b.plan.quick, "rounds": b.plan.rounds, "cores": runtime.NumCPU(), "go": runtime.Version(),
+		"at": b.began.UTC().Format(time.RFC3339), "quick": b.plan.quick, "rounds": b.plan.rounds, "cores": runtime.NumCPU(), "huge_pages": b.hugePages, "go": runtime.Version(),
 		"platform": runtime.GOOS + "/" + runtime.GOARCH,
 	}
 	// Outside of a repository there is nothing to tell.
@@ -35,29 +35,64 @@ func newResults(b *bench) *results {
 	return &results{about: about, systems: make(map[string]figures)}
 }
 
-// addRatios puts each system beside the ceilings of the same run.
-func (r *results) addRatios() {
+// ofTurns gives the medians of all turns, by system. Ratios are medians, too, of those within the turns.
+func ofTurns(turns []map[string]figures) map[string]figures {
+	all := make(map[string][]figures)
+	for _, systems := range turns {
+		addRatios(systems)
+		for name, f := range systems {
+			all[name] = append(all[name], f)
+		}
+	}
+	m := make(map[string]figures, len(all))
+	for name, f := range all {
+		m[name] = medians(f)
+	}
+	return m
+}
+
+// medians gives the median of each figure.
+func medians(turns []figures) figures {
+	m := make(figures)
+	for _, f := range turns {
+		for key := range maps.Keys(f) {
+			var values []float64
+			for _, other := range turns {
+				if v, ok := other[key]; ok {
+					values = append(values, v)
+				}
+			}
+			slices.Sort(values)
+			m[key] = (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+		}
+	}
+	return m
+}
+
+// addRatios puts each system beside the ceilings of the same turn, and the product's variants beside the product.
+func addRatios(systems map[string]figures) {
 	ratio := func(f, to figures, into, key string) {
 		if to != nil && to[key] > 0 && f[key] > 0 {
 			f[into] = f[key] / to[key]
 		}
 	}
-	for _, f := range r.systems {
+	for _, f := range systems {
 		for _, suffix := range []string{"", suffixMany} {
-			ratio(f, r.systems[ceilingBatched], "ratio_to_batched_ceiling"+suffix, keyRate+suffix)
-			ratio(f, r.systems[ceilingSingle], "ratio_to_single_ceiling"+suffix, keyRate+suffix)
-			ratio(f, r.systems[ceilingBatched], "ratio_cpu_to_batched_ceiling"+suffix, "cpu_ms_per_order"+suffix)
+			ratio(f, systems[ceilingBatched], "ratio_to_batched_ceiling"+suffix, keyRate+suffix)
+			ratio(f, systems[ceilingSingle], "ratio_to_single_ceiling"+suffix, keyRate+suffix)
+			ratio(f, systems[ceilingBatched], "ratio_cpu_to_batched_ceiling"+suffix, "cpu_ms_per_order"+suffix)
 		}
-		ratio(f, r.systems[ceilingBatched], "ratio_p50_to_batched_ceiling", "p50_ms")
-		ratio(f, r.systems[ceilingBatched], "ratio_wal_to_batched_ceiling"+suffixMany, "wal_kb_per_order"+suffixMany)
-		ratio(f, r.systems[ceilingBatched], "ratio_postgres_cpu_to_batched_ceiling"+suffixMany, "postgres_cpu_ms_per_order"+suffixMany)
+		ratio(f, systems[ceilingBatched], "ratio_p50_to_batched_ceiling", "p50_ms")
+		ratio(f, systems[ceilingBatched], "ratio_wal_to_batched_ceiling"+suffixMany, "wal_kb_per_order"+suffixMany)
+		ratio(f, systems[ceilingBatched], "ratio_postgres_cpu_to_batched_ceiling"+suffixMany, "postgres_cpu_ms_per_order"+suffixMany)
 	}
-	for _, name := range []string{sampled, traced} {
-		f, none := r.systems[name], r.systems[inProcess]
-		if f == nil {
+	for name, f := range systems {
+		none := systems[inProcess]
+		if !isVariant(name) || none == nil {
 			continue
 		}
 		ratio(f, none, "ratio_to_inprocess", keyRate)
+		ratio(f, none, "ratio_to_inprocess"+suffixMany, keyRate+suffixMany)
 		if none["cpu_ms_per_order"] > 0 && f["cpu_ms_per_order"] > 0 { // the collector is not the system's
 			f["ratio_cpu_to_inprocess"] = (f["cpu_ms_per_order"] - f["collector_cpu_ms_per_order"]) / none["cpu_ms_per_order"]
 		}
@@ -114,7 +149,8 @@ var rows = []struct{ title, key string }{
 	{"orders/s", keyRate},
 	{"  of the batched ceiling", "ratio_to_batched_ceiling"},
 	{"  of the single ceiling", "ratio_to_single_ceiling"},
-	{"  of the rate with none stored", "ratio_to_none_stored"},
+	{"  with none stored, beside it", keyNone},
+	{"  of that rate", "ratio_to_none_stored"},
 	{"synchronous commits/order", "sync_commits_per_order"},
 	{"asynchronous commits/order", "async_commits_per_order"},
 	{"flushes/order", "flushes_per_order"},
@@ -123,8 +159,8 @@ var rows = []struct{ title, key string }{
 	{"CPU ms/order: all", "cpu_ms_per_order"},
 	{"  of the batched ceiling", "ratio_cpu_to_batched_ceiling"},
 	{"  Postgres", "postgres_cpu_ms_per_order"},
-	{"  services", "services_cpu_ms_per_order"},
-	{"  JetStream", "jetstream_cpu_ms_per_order"},
+	{"  services, with JetStream", "services_cpu_ms_per_order"},
+	{"  JetStream where it is apart", "jetstream_cpu_ms_per_order"},
 	{"  simulators", "simulators_cpu_ms_per_order"},
 	{"  collector of traces", "collector_cpu_ms_per_order"},
 	{"  client (of a ceiling: all)", "bench_cpu_ms_per_order"},
@@ -132,7 +168,8 @@ var rows = []struct{ title, key string }{
 	{"orders/s", keyRate + suffixMany},
 	{"  of the batched ceiling", "ratio_to_batched_ceiling" + suffixMany},
 	{"  of the single ceiling", "ratio_to_single_ceiling" + suffixMany},
-	{"  of the rate with none stored", "ratio_to_none_stored" + suffixMany},
+	{"  with none stored, beside it", keyNone + suffixMany},
+	{"  of that rate", "ratio_to_none_stored" + suffixMany},
 	{"synchronous commits/order", "sync_commits_per_order" + suffixMany},
 	{"flushes/order", "flushes_per_order" + suffixMany},
 	{"statements/order", "statements_per_order" + suffixMany},
@@ -142,12 +179,12 @@ var rows = []struct{ title, key string }{
 	{"  of the batched ceiling", "ratio_cpu_to_batched_ceiling" + suffixMany},
 	{"  Postgres", "postgres_cpu_ms_per_order" + suffixMany},
 	{"  Postgres, of the ceiling's", "ratio_postgres_cpu_to_batched_ceiling" + suffixMany},
-	{"  services", "services_cpu_ms_per_order" + suffixMany},
-	{"  JetStream", "jetstream_cpu_ms_per_order" + suffixMany},
+	{"  services, with JetStream", "services_cpu_ms_per_order" + suffixMany},
+	{"  JetStream where it is apart", "jetstream_cpu_ms_per_order" + suffixMany},
 	{"  client (of a ceiling: all)", "bench_cpu_ms_per_order" + suffixMany},
 	{"memory of the services, MiB", "services_rss_mib" + suffixMany},
 	{"  at most", "services_peak_rss_mib" + suffixMany},
-	{"memory of JetStream, MiB", "jetstream_rss_mib" + suffixMany},
+	{"memory of JetStream where it is apart, MiB", "jetstream_rss_mib" + suffixMany},
 	{"one order at a time, ms", ""},
 	{"POST to 201: p50", "placed_p50_ms"},
 	{"  p95", "placed_p95_ms"},
@@ -167,14 +204,15 @@ var rows = []struct{ title, key string }{
 	{"  p99", "half_p99_ms"},
 	{"commit to publish: p50", "half_publish_lag_p50_ms"},
 	{"  p99", "half_publish_lag_p99_ms"},
-	{"with traces", ""},
-	{"  of the rate without", "ratio_to_inprocess"},
-	{"  of the CPU without", "ratio_cpu_to_inprocess"},
+	{"beside inprocess", ""},
+	{"of its orders/s, 64 in flight", "ratio_to_inprocess"},
+	{"  256 in flight", "ratio_to_inprocess" + suffixMany},
+	{"of its CPU ms/order, 64 in flight", "ratio_cpu_to_inprocess"},
 }
 
 // place is where a system is in the table: those with stored orders, whose names are longer, at the end.
 func place(name string) int {
-	order := []string{ceilingSingle, ceilingBatched, inProcess, overHTTP, sampled, traced}
+	order := []string{ceilingSingle, ceilingBatched, inProcess, overHTTP, apart, sampled, traced}
 	if i := slices.Index(order, name); i >= 0 {
 		return i
 	}

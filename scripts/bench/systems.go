@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -24,6 +23,7 @@ const (
 	ceilingBatched = "ceiling_batched"
 	inProcess      = "inprocess"
 	overHTTP       = "http"
+	apart          = "apart"
 	sampled        = "sampled"
 	traced         = "traced"
 )
@@ -33,6 +33,9 @@ const sampledPart = 0.1
 
 // tracing tells whether a system records traces.
 func tracing(name string) bool { return name == sampled || name == traced }
+
+// isVariant tells whether a system is the product in another arrangement, which is compared with inProcess.
+func isVariant(name string) bool { return name == apart || tracing(name) }
 
 // system is a system that runs.
 type system struct {
@@ -64,22 +67,17 @@ func (b *bench) record(ctx context.Context) (_ *ceiling.Story, err error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
 	}
-	broker, err := host.StartJetStream(dir, io.Discard)
-	if err != nil {
-		return nil, err
-	}
-	defer broker.Shutdown()
 	var recorder ceiling.Recorder
 	tracers := make(map[string]pgx.QueryTracer)
 	for _, service := range cluster.Services() {
 		tracers[service] = recorder.Tracer(service)
 	}
-	services, err := host.StartServices(ctx, b.needs(template, broker.URL()), log, tracers)
+	services, err := host.StartServices(ctx, b.needs(template, ""), dir, log, tracers)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, services.Stop()) }()
-	shop, err := load.NewShop(ctx, services.URL, broker.URL(), host.Client, host.APIKey)
+	shop, err := load.NewShop(ctx, services.URL, services.NATS, host.Client, host.APIKey)
 	if err != nil {
 		return nil, err
 	}
@@ -111,30 +109,15 @@ func (b *bench) needs(set, broker string) host.Needs {
 	return n
 }
 
-// start starts a system with databases of its own.
-func (b *bench) start(ctx context.Context, name string) (*system, error) {
-	set := name
-	if err := b.cluster.Drop(ctx, set); err != nil {
-		return nil, err
-	}
-	if err := b.cluster.Copy(ctx, template, set); err != nil {
-		return nil, err
-	}
-	if err := b.cluster.Settle(ctx); err != nil {
-		return nil, err
-	}
-	return b.startOn(ctx, name, set)
-}
-
-// startOn starts a system on a set of databases.
-func (b *bench) startOn(ctx context.Context, name, set string) (*system, error) {
+// start starts a system on a set of databases.
+func (b *bench) start(ctx context.Context, label, name, set string) (*system, error) {
 	switch name {
 	case ceilingSingle:
 		return b.ceiling(ctx, set, ceiling.Config{Batch: 1, Threads: singleThreads}, singleConns)
 	case ceilingBatched:
 		return b.ceiling(ctx, set, ceiling.Config{Batch: 100, Threads: batchedThreads}, batchedConns)
-	case inProcess, overHTTP, sampled, traced:
-		return b.product(ctx, name, set)
+	case inProcess, overHTTP, apart, sampled, traced:
+		return b.product(ctx, label, name, set)
 	}
 	return nil, fmt.Errorf("there is no system %q", name)
 }
@@ -169,8 +152,8 @@ func (b *bench) ceiling(ctx context.Context, set string, cfg ceiling.Config, con
 	}}, nil
 }
 
-func (b *bench) product(ctx context.Context, name, set string) (_ *system, err error) {
-	dir := filepath.Join(b.dir, name)
+func (b *bench) product(ctx context.Context, label, name, set string) (_ *system, err error) {
+	dir := filepath.Join(b.dir, label)
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
 	}
@@ -193,7 +176,7 @@ func (b *bench) product(ctx context.Context, name, set string) (_ *system, err e
 	launch := func(o host.Order) (*host.Process, error) {
 		o.Dir = dir
 		if b.profile {
-			o.Profile = filepath.Join(b.dir, name+"."+o.Role+".pprof")
+			o.Profile = filepath.Join(b.dir, label+"."+o.Role+".pprof")
 		}
 		p, err := host.Launch(ctx, o)
 		if err == nil {
@@ -201,12 +184,14 @@ func (b *bench) product(ctx context.Context, name, set string) (_ *system, err e
 		}
 		return p, err
 	}
-	broker, err := launch(host.Order{Role: host.RoleJetStream})
-	if err != nil {
-		return nil, err
+	needs := b.needs(set, "")
+	if name == apart {
+		broker, err := launch(host.Order{Role: host.RoleJetStream})
+		if err != nil {
+			return nil, err
+		}
+		needs.NATS = broker.URL
 	}
-	s.broker = broker.URL
-	needs := b.needs(set, broker.URL)
 	if name == overHTTP {
 		sims, err := launch(host.Order{Role: host.RoleSimulators})
 		if err != nil {
@@ -228,7 +213,8 @@ func (b *bench) product(ctx context.Context, name, set string) (_ *system, err e
 	if err != nil {
 		return nil, err
 	}
-	shop, err := load.NewShop(ctx, services.URL, broker.URL, host.Client, host.APIKey)
+	s.broker = services.NATS
+	shop, err := load.NewShop(ctx, services.URL, s.broker, host.Client, host.APIKey)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/throughline/throughline/pkg/postgres"
 )
 
 // Config makes a [Player].
@@ -228,8 +230,19 @@ func (p *Player) visit(at post, batch []*actor) error {
 		if len(b.groups) == 0 {
 			return nil
 		}
-		if err := p.cfg.Pools[at.database].SendBatch(p.ctx, b.batch()).Close(); err != nil {
+		if err := p.commit(at.database, b); err != nil {
 			return fmt.Errorf("%s in %s: %w", at.part, at.database, err)
+		}
+	}
+}
+
+// commit runs a transaction. When it has waited too long for a lock, whose owner the disk holds up perhaps, it is undone and runs again, as
+// clients of the product repeat an order.
+func (p *Player) commit(database string, m *merge) error {
+	for {
+		err := p.cfg.Pools[database].SendBatch(p.ctx, m.batch()).Close()
+		if err == nil || postgres.Classify(err) != postgres.LockTimeout {
+			return err
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/throughline/throughline/pkg/postgres/pgcluster"
+	"github.com/throughline/throughline/scripts/bench/meter"
 )
 
 // Services are those that have a database.
@@ -48,11 +49,12 @@ type Config struct {
 	Progress io.Writer
 }
 
-// settings are those of the measurements. A commit waits for the disk.
+// settings are those of the measurements. A commit waits for the disk. Memory and the distance of checkpoints are what a server gets that
+// is meant for this work, which the defaults are not: a quarter of the machine's memory, and checkpoints by time, and so none while something is measured.
 func (cfg *Config) settings(counting bool) map[string]string {
 	s := map[string]string{
 		"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on",
-		"shared_buffers": "1GB", "max_connections": "300", "max_wal_size": "1GB",
+		"shared_buffers": fmt.Sprintf("%dMB", SharedBuffers()>>20), "max_connections": "500", "max_wal_size": "12GB", "checkpoint_timeout": "1h",
 		// When a transaction committed is what the lag of its messages is measured from.
 		"track_commit_timestamp": "on",
 		// The log of a measurement must still be there when it has ended: its commits are counted in it.
@@ -69,6 +71,13 @@ func (cfg *Config) settings(counting bool) map[string]string {
 	maps.Copy(s, cfg.Settings)
 	return s
 }
+
+// SharedBuffers is a quarter of the machine's memory, and 4 GiB at most, in bytes.
+func SharedBuffers() int64 { return min(meter.Memory()/4, 4<<30) }
+
+// SharedMemory is what a server takes of shared memory in all, in bytes: besides the buffers what it keeps about each of them, the buffers of
+// its log, and its connections.
+func SharedMemory() int64 { return SharedBuffers() + SharedBuffers()/32 + 128<<20 }
 
 // Start starts the cluster in a folder, and makes it if there is none.
 func Start(ctx context.Context, cfg Config) (*Cluster, error) {

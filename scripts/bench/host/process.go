@@ -50,6 +50,8 @@ type Order struct {
 type Answer struct {
 	// URL is where its clients find it: the gateway, the broker, the payment simulator, the collector.
 	URL string
+	// NATS is the URL of the broker that the services use.
+	NATS string
 	// Carrier is the URL of the carrier simulator.
 	Carrier string
 	// Error says why it is not ready.

@@ -55,11 +55,11 @@ func Serve(ctx context.Context, in io.Reader, out, log io.Writer) (err error) {
 func begin(ctx context.Context, o *Order, log io.Writer) (a Answer, stop func() error, err error) {
 	switch o.Role {
 	case RoleServices:
-		s, err := StartServices(ctx, o.Needs, log, nil)
+		s, err := StartServices(ctx, o.Needs, o.Dir, log, nil)
 		if err != nil {
 			return a, nil, err
 		}
-		return Answer{URL: s.URL}, s.Stop, nil
+		return Answer{URL: s.URL, NATS: s.NATS}, s.Stop, nil
 	case RoleJetStream:
 		s, err := StartJetStream(o.Dir, log)
 		if err != nil {

@@ -8,13 +8,18 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
 
 	"github.com/throughline/throughline/pkg/config"
+	"github.com/throughline/throughline/pkg/localnet"
+	"github.com/throughline/throughline/pkg/messaging/natsserver"
+	"github.com/throughline/throughline/pkg/postgres"
 	"github.com/throughline/throughline/pkg/telemetry"
 	"github.com/throughline/throughline/services/gateway"
 	"github.com/throughline/throughline/services/order"
@@ -29,7 +34,8 @@ const startTimeout = time.Minute
 type Needs struct {
 	// Databases are the URLs, by service.
 	Databases map[string]string
-	NATS      string
+	// NATS is the broker; empty means one in the process of the services.
+	NATS string
 	// Provider and Carrier are the URLs of the simulators. Empty means that they are answered in process.
 	Provider, Carrier string
 	// OTLP is where traces go; none when empty.
@@ -40,23 +46,32 @@ type Needs struct {
 
 // Services are the running services, all in this process.
 type Services struct {
-	// URL is the gateway's.
-	URL  string
-	stop context.CancelFunc
-	wg   sync.WaitGroup
-	mu   sync.Mutex
-	errs []error
+	// URL is the gateway's, NATS the broker's.
+	URL, NATS string
+	broker    *natsserver.Server // nil if it runs elsewhere
+	stop      context.CancelFunc
+	wg        sync.WaitGroup
+	mu        sync.Mutex
+	errs      []error
 }
 
-// StartServices runs the services with their settings as they come, and returns when they are ready. tracers see their
-// queries, by service; nil leaves them alone.
-func StartServices(ctx context.Context, n Needs, log io.Writer, tracers map[string]pgx.QueryTracer) (*Services, error) {
-	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Services{stop: stop}
-	logger := slog.New(slog.NewJSONHandler(log, nil))
+// StartServices runs the services with their settings as they come, and the broker with them, as the product's own command line does. It
+// returns when they are ready. Files are kept in dir. tracers see the services' queries, by service; nil leaves them alone.
+func StartServices(ctx context.Context, n Needs, dir string, log io.Writer, tracers map[string]pgx.QueryTracer) (*Services, error) {
 	ports, err := freePorts(8)
 	if err != nil {
 		return nil, err
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s := &Services{NATS: n.NATS, stop: stop}
+	logger := slog.New(slog.NewJSONHandler(log, nil))
+	var broker nats.InProcessConnProvider
+	if n.NATS == "" {
+		if s.broker, err = StartJetStream(dir, log); err != nil {
+			stop()
+			return nil, err
+		}
+		s.NATS, broker = s.broker.URL(), s.broker
 	}
 	grpc := map[string]string{"gateway": ports[0], "order": ports[1], "payment": ports[2], "shipping": ports[3]}
 	ops := map[string]string{"gateway": ports[4], "order": ports[5], "payment": ports[6], "shipping": ports[7]}
@@ -67,12 +82,13 @@ func StartServices(ctx context.Context, n Needs, log io.Writer, tracers map[stri
 			"OTEL_TRACES_SAMPLER=" + telemetry.SamplerRatio, "OTEL_TRACES_SAMPLER_ARG=" + strconv.FormatFloat(n.TraceRatio, 'g', -1, 64),
 		}
 		if url := n.Databases[service]; url != "" {
-			env = append(env, "DATABASE_URL="+url, "NATS_URL="+n.NATS)
+			env = append(env, "DATABASE_URL="+url, "NATS_URL="+s.NATS)
 		}
 		return append(env, more...)
 	}
+	gate, local := postgres.NewServerGate(runtime.GOMAXPROCS(0)), localnet.New()
 	options := func(service string) order.Options {
-		return order.Options{Logger: logger.With("service", service), QueryTracer: tracers[service]}
+		return order.Options{Logger: logger.With("service", service), QueryTracer: tracers[service], Broker: broker, Local: local, ServerGate: gate}
 	}
 	payments, shipments := options("payment"), options("shipping")
 	if n.Provider == "" {
@@ -152,6 +168,9 @@ func start[C any](ctx context.Context, s *Services, name string, environ []strin
 func (s *Services) Stop() error {
 	s.stop()
 	s.wg.Wait()
+	if s.broker != nil {
+		s.broker.Shutdown()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return errors.Join(s.errs...)

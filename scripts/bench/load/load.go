@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -42,6 +43,25 @@ func Closed(ctx context.Context, d Doer, n int) *Run {
 		})
 	}
 	return r
+}
+
+// Some carries n orders, as many of them at a time as inFlight says.
+func Some(ctx context.Context, d Doer, inFlight, n int) error {
+	r, ctx := newRun(ctx)
+	defer r.cancel()
+	var begun atomic.Int64
+	for range inFlight {
+		r.wg.Go(func() {
+			for ctx.Err() == nil && begun.Add(1) <= int64(n) {
+				r.one(ctx, d)
+			}
+		})
+	}
+	r.wg.Wait()
+	if r.err != nil {
+		return fmt.Errorf("carrying an order: %w", r.err)
+	}
+	return ctx.Err()
 }
 
 // Open sends orders at a steady rate, whether those before are complete or not, until Stop.

@@ -48,8 +48,12 @@ type Shop struct {
 // conn is one connection to the gateway.
 type conn struct {
 	net.Conn
-	in *bufio.Reader
+	in   *bufio.Reader
+	used time.Time // when it was last used
 }
+
+// maxIdle is how long a connection may lie idle. The gateway closes those that do so for 90 s.
+const maxIdle = 30 * time.Second
 
 // NewShop makes a shop of the system whose gateway and broker are there.
 func NewShop(ctx context.Context, gateway, broker, client, apiKey string) (*Shop, error) {
@@ -144,6 +148,7 @@ func (s *Shop) post(ctx context.Context, key string) (err error) {
 			_ = c.Close()
 			return
 		}
+		c.used = time.Now()
 		s.mu.Lock()
 		s.idle = append(s.idle, c)
 		s.mu.Unlock()
@@ -176,18 +181,33 @@ func (s *Shop) post(ctx context.Context, key string) (err error) {
 const dialTimeout = 5 * time.Second
 
 func (s *Shop) take(ctx context.Context) (*conn, error) {
-	s.mu.Lock()
-	if n := len(s.idle); n > 0 {
-		c := s.idle[n-1]
-		s.idle = s.idle[:n-1]
-		s.mu.Unlock()
+	if c := s.kept(); c != nil {
 		return c, nil
 	}
-	s.mu.Unlock()
 	dialer := net.Dialer{Timeout: dialTimeout}
 	c, err := dialer.DialContext(ctx, "tcp", s.addr)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the gateway: %w", err)
 	}
-	return &conn{c, bufio.NewReader(c)}, nil
+	return &conn{Conn: c, in: bufio.NewReader(c)}, nil
+}
+
+// kept gives the connection that was used last, if that is not too long ago; those before it were used still earlier.
+func (s *Shop) kept() *conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.idle)
+	if n == 0 {
+		return nil
+	}
+	c := s.idle[n-1]
+	if time.Since(c.used) < maxIdle {
+		s.idle = s.idle[:n-1]
+		return c
+	}
+	for _, old := range s.idle {
+		_ = old.Close()
+	}
+	s.idle = nil
+	return nil
 }

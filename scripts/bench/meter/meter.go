@@ -6,6 +6,9 @@ import "errors"
 // ErrUnsupported says that this system does not tell.
 var ErrUnsupported = errors.New("not measured on this system")
 
+// unknownMemory is what is taken for the machine's memory where it is not told: what the smallest machines have.
+const unknownMemory = 4 << 30
+
 // Process is what one process has used.
 type Process struct {
 	PID int

@@ -13,3 +13,12 @@ func Room(dir string) (int64, error) {
 	}
 	return int64(fs.Bavail) * fs.Bsize, nil //nolint:gosec // no file system has that many blocks
 }
+
+// Memory gives how many bytes of memory the machine has.
+func Memory() int64 {
+	var info syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&info); err != nil {
+		return unknownMemory
+	}
+	return int64(info.Totalram) * int64(info.Unit) //nolint:gosec // no machine has that much
+}

@@ -11,7 +11,7 @@ MODULES := pkg proto services scripts
 PACKAGES := $(MODULES:%=./%/...)
 
 # One test binary may start a whole system, several times over, on a slow machine.
-TESTFLAGS ?= -timeout=20m -parallel=3
+TESTFLAGS ?= -timeout=30m -parallel=3
 FUZZTIME ?= 10s
 RACE_PACKAGES ?= ./pkg/... ./services/...
 BENCH ?= .

@@ -43,7 +43,7 @@ func (tr *traces) spanOf(e *entry) (span, outer *jaeger.Span, said map[string]st
 		s := find(e.Title, nil)
 		return s, s, map[string]string{
 			"throughline.from": e.Attributes["from"], "throughline.outcome": e.Outcome, "throughline.cause": e.Attributes["cause"],
-			"throughline.undo": truth(e.Undo), "throughline.reason": e.Reason, "throughline.step": e.Step,
+			"throughline.undo": ifTrue(e.Undo), "throughline.reason": e.Reason, "throughline.step": e.Step,
 		}
 	case "SENT":
 		return find("send "+subject, message), find("outbox "+subject, message), map[string]string{
@@ -60,7 +60,7 @@ func (tr *traces) spanOf(e *entry) (span, outer *jaeger.Span, said map[string]st
 	case "ATTEMPT":
 		s := find("perform "+e.Step, map[string]string{"throughline.attempt": e.Attributes["number"]})
 		said = map[string]string{
-			"throughline.outcome": e.Outcome, "throughline.reason": e.Reason, "throughline.undo": truth(e.Undo), "throughline.step": e.Step,
+			"throughline.outcome": e.Outcome, "throughline.reason": e.Reason, "throughline.undo": ifTrue(e.Undo), "throughline.step": e.Step,
 		}
 		if e.Outcome == "unknown" {
 			said["otel.status_description"] = e.Detail
@@ -80,11 +80,12 @@ func cmpConsumer(e *entry, s *jaeger.Span) string {
 	return e.Attributes["consumer"]
 }
 
-func truth(b bool) string {
+// ifTrue is how a tag tells what it does not tell otherwise.
+func ifTrue(b bool) string {
 	if b {
 		return "true"
 	}
-	return "false"
+	return ""
 }
 
 // tracedAlike compares Jaeger's traces with the story. Not all entries have a span of their own: a tombstone, and the record of a payment or a

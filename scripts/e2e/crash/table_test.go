@@ -23,7 +23,7 @@ Written by ` + "`make crash-table`" + `; ` + "`go test ./scripts/e2e/crash`" + `
 
 The real programs, one process for each service, run on a real Postgres and a real JetStream. For each cell an order of its own is placed over
 HTTP, the process is killed with SIGKILL at that moment of that order, once, and is started again; the client repeats its request with the same
-key. All orders are under way side by side, so that each also lives through the crashes of the others. A cell says what the order came to, what
+key. Many orders are under way side by side, so that each also lives through the crashes of the others. A cell says what the order came to, what
 money was taken and not given back, in minor units, and how many parcels are live. No order has more than one payment and one parcel, also among those that
 were undone, and no message ends as a dead letter. The points are in [pkg/fault](../../../pkg/fault/points.go).
 

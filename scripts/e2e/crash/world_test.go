@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -167,6 +168,26 @@ func (w *world) hurry(ctx context.Context) {
 					_, _ = w.js.UpdateConsumer(ctx, stream, cfg) // the next tick sees whether it worked
 				}
 			}
+		}
+	}
+}
+
+// ended waits until an order is at rest. It asks the database, which is the one part that nobody kills.
+func (w *world) ended(ctx context.Context, id uuid.UUID) error {
+	tick := time.NewTicker(2 * poll)
+	defer tick.Stop()
+	for {
+		var status string
+		if err := w.databases["order"].QueryRow(ctx, `SELECT status FROM customer_order WHERE order_id = $1`, id).Scan(&status); err != nil {
+			return fmt.Errorf("waiting for order %s: %w", id, err)
+		}
+		if status != verify.Pending && status != verify.Compensating {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for order %s, which is %s: %w", id, status, ctx.Err())
 		}
 	}
 }

@@ -234,10 +234,14 @@ func (s *System) Verify(ctx context.Context) {
 	}
 }
 
-// Context is a context for one test: bounded, so that a test that hangs says where.
+// busy is how much longer things may take than where a test has the machine almost for itself.
+const busy = 3
+
+// Context is a context for one test: bounded, so that a test that hangs says where. It ends after several times d, which is ample where the
+// machine has little else to do.
 func Context(tb testing.TB, d time.Duration) context.Context {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), d)
+	ctx, cancel := context.WithTimeout(context.Background(), busy*d)
 	tb.Cleanup(cancel)
 	return ctx
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/throughline/throughline/pkg/messaging/messagingtest"
 	"github.com/throughline/throughline/pkg/postgres/pgtest"
+	"github.com/throughline/throughline/pkg/saga"
 	"github.com/throughline/throughline/scripts/e2e/system"
 	"github.com/throughline/throughline/services/simulator/carrier"
 	"github.com/throughline/throughline/services/simulator/control"
@@ -172,22 +173,23 @@ func (w *world) hurry(ctx context.Context) {
 	}
 }
 
-// ended waits until an order is at rest. It asks the database, which is the one part that nobody kills.
-func (w *world) ended(ctx context.Context, id uuid.UUID) error {
+// ended waits until an order is at rest, and tells whether the crashes had held it up for longer than a step's budget: such an order is undone, as it
+// should be, and shows nothing of what it would have come to. It asks the database, which is the one part that nobody kills.
+func (w *world) ended(ctx context.Context, id uuid.UUID) (late bool, err error) {
 	tick := time.NewTicker(2 * poll)
 	defer tick.Stop()
 	for {
-		var status string
-		if err := w.databases["order"].QueryRow(ctx, `SELECT status FROM customer_order WHERE order_id = $1`, id).Scan(&status); err != nil {
-			return fmt.Errorf("waiting for order %s: %w", id, err)
+		var status, reason string
+		if err := w.databases["order"].QueryRow(ctx, `SELECT status, failure_reason FROM customer_order WHERE order_id = $1`, id).Scan(&status, &reason); err != nil {
+			return false, fmt.Errorf("waiting for order %s: %w", id, err)
 		}
 		if status != verify.Pending && status != verify.Compensating {
-			return nil
+			return reason == saga.ReasonTimedOut, nil
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for order %s, which is %s: %w", id, status, ctx.Err())
+			return false, fmt.Errorf("waiting for order %s, which is %s: %w", id, status, ctx.Err())
 		}
 	}
 }

@@ -30,7 +30,7 @@ func (n *Network) Listen(l net.Listener) net.Listener {
 	if n == nil {
 		return l
 	}
-	j := &joined{Listener: l, network: n, inside: bufconn.Listen(bufferSize), conns: make(chan net.Conn), closed: make(chan struct{})}
+	j := &joined{Listener: l, network: n, inside: bufconn.Listen(bufferSize), accepted: make(chan accepted), closed: make(chan struct{})}
 	n.mu.Lock()
 	n.servers[l.Addr().String()] = j
 	n.mu.Unlock()
@@ -61,44 +61,61 @@ func (n *Network) server(addr string) *joined {
 	return n.servers[addr]
 }
 
+// accepted is what one of the listeners' Accept gave.
+type accepted struct {
+	conn net.Conn
+	err  error
+}
+
 // joined accepts from two listeners.
 type joined struct {
 	net.Listener // the network's; its address is that of both
 	network      *Network
 	inside       *bufconn.Listener
-	conns        chan net.Conn
+	accepted     chan accepted
 
 	once   sync.Once
 	closed chan struct{}
 	err    error // why no more is accepted; written before closed is closed
 }
 
-// accept hands on what one of the listeners accepts, until it is closed or fails.
+// accept hands on what one of the listeners accepts, until it is closed or fails for good.
 func (j *joined) accept(l net.Listener) {
 	for {
 		conn, err := l.Accept()
-		if err != nil {
+		if err != nil && !passes(err) {
 			// A server that nobody outside can reach must not go on as if it were there.
 			_ = j.end(err)
 			return
 		}
-		if l == j.inside {
+		if err == nil && l == j.inside {
 			conn = pipe{Conn: conn, local: j.Addr(), remote: client{}}
 		}
 		select {
-		case j.conns <- conn:
+		case j.accepted <- accepted{conn, err}:
 		case <-j.closed:
-			_ = conn.Close() // nobody takes it
+			if err == nil {
+				_ = conn.Close() // nobody takes it
+			}
 			return
 		}
 	}
 }
 
+// passes tells whether a listener can accept again after an error, such as too many open files. Servers wait a moment and try again.
+func passes(err error) bool {
+	t, ok := errors.AsType[interface {
+		error
+		Temporary() bool
+	}](err)
+	return ok && t.Temporary()
+}
+
 // Accept implements net.Listener.
 func (j *joined) Accept() (net.Conn, error) {
 	select {
-	case conn := <-j.conns:
-		return conn, nil
+	case a := <-j.accepted:
+		return a.conn, a.err
 	case <-j.closed:
 		return nil, j.err
 	}

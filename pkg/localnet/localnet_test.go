@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -156,6 +158,40 @@ type failing struct {
 }
 
 func (f failing) Accept() (net.Conn, error) { return nil, f.err }
+
+// An error that passes is told to the server, who tries again, and ends nothing.
+func TestErrorThatPasses(t *testing.T) {
+	t.Parallel()
+	n := localnet.New()
+	l := n.Listen(&faltering{Listener: listen(t)})
+	if conn, err := l.Accept(); !errors.Is(err, syscall.EMFILE) {
+		t.Fatalf("got %v, %v, want %v", conn, err, syscall.EMFILE)
+	}
+	ended := greet(l)
+	addr := l.Addr().String()
+	if got := hear(t, n, addr); got != "pipe" {
+		t.Errorf("dialed in this process: got a connection by %s, want a pipe", got)
+	}
+	if got := hear(t, nil, addr); got != "tcp" {
+		t.Errorf("dialed from outside: got a connection by %s, want tcp", got)
+	}
+	_ = l.Close()
+	<-ended
+}
+
+// faltering has no file for its first connection.
+type faltering struct {
+	net.Listener
+	once sync.Once
+}
+
+func (f *faltering) Accept() (conn net.Conn, err error) {
+	f.once.Do(func() { err = &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE} })
+	if err != nil {
+		return nil, err
+	}
+	return f.Listener.Accept()
+}
 
 // A connection that nobody accepts any more ends.
 func TestConnectionsEndWithTheServer(t *testing.T) {

@@ -168,8 +168,8 @@ func TestCheckRoom(t *testing.T) {
 		want   error
 	}{
 		{nil, 0, nil},
-		{[]int{1_000_000, 5_000_000}, 53e9, nil},
-		{[]int{5_000_000, 1_000_000}, 52e9, errRoom},
+		{[]int{1_000_000, 5_000_000}, 58e9, nil},
+		{[]int{5_000_000, 1_000_000}, 57e9, errRoom},
 	} {
 		if err := checkRoom(tc.stored, tc.free); !errors.Is(err, tc.want) {
 			t.Errorf("%v orders with %d bytes free: got %v, want %v", tc.stored, tc.free, err, tc.want)

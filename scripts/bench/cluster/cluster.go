@@ -54,7 +54,7 @@ type Config struct {
 func (cfg *Config) settings(counting bool) map[string]string {
 	s := map[string]string{
 		"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on",
-		"shared_buffers": fmt.Sprintf("%dMB", SharedBuffers()>>20), "max_connections": "500", "max_wal_size": "12GB", "checkpoint_timeout": "1h",
+		"shared_buffers": fmt.Sprintf("%dMB", SharedBuffers()>>20), "max_connections": "500", "max_wal_size": "24GB", "checkpoint_timeout": "1h",
 		// When a transaction committed is what the lag of its messages is measured from.
 		"track_commit_timestamp": "on",
 		// The log of a measurement must still be there when it has ended: its commits are counted in it.

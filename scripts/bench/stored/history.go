@@ -63,8 +63,8 @@ func (h history) back(i int) time.Duration {
 const (
 	bytesForGood = 6_800
 	bytesForTime = 8_600
-	// bytesAside are the log, which grows to 6 GB before a checkpoint, what indexes are sorted in, and the databases that are copied.
-	bytesAside = 10_000_000_000
+	// bytesAside are the log, which may grow to 13 GB before a checkpoint, what indexes are sorted in, and the databases that are copied.
+	bytesAside = 15_000_000_000
 )
 
 // Room is how many bytes of the disk n stored orders take in all databases together, at the most while they are loaded.

@@ -102,7 +102,7 @@ func TestTablesAgree(t *testing.T) {
 func TestRoom(t *testing.T) {
 	t.Parallel()
 	const million = 1_000_000
-	for n, want := range map[int]int64{0: 10e9, million: 25.4e9, 5 * million: 52.6e9} {
+	for n, want := range map[int]int64{0: 15e9, million: 30.4e9, 5 * million: 57.6e9} {
 		if got := Room(n); got != want {
 			t.Errorf("%d orders: got %d bytes, want %d", n, got, want)
 		}

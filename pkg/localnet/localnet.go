@@ -24,8 +24,8 @@ type Network struct {
 func New() *Network { return &Network{servers: make(map[string]*joined)} }
 
 // Listen lets [Network.DialContext] reach a server by the address that l has, until what it returns is closed. That takes the place of l: it accepts
-// both what is dialed here and what comes to l, and closes both; its error is that of l. Of servers with the same address the last one is
-// reached.
+// both what is dialed here and what comes to l, and closes both. Its error is that of l, and one that passes, such as too many open files, ends
+// nothing. Of servers with the same address the last one is reached.
 func (n *Network) Listen(l net.Listener) net.Listener {
 	if n == nil {
 		return l
